@@ -23,7 +23,7 @@ use drover_projections::tables::node_states::NodeStates;
 use drover_projections::tables::nodes::{self, Nodes};
 use drover_projections::{Projections, Scan};
 
-use crate::base::keyed::Keyed;
+use crate::base::keyed_locks::KeyedLocks;
 use crate::commands::Command;
 use crate::commands::host_volume::{self as commands, DeleteHostVolume, RegisterHostVolume};
 use crate::error::{Code, Refusal};
@@ -57,10 +57,10 @@ enum Standing {
 /// The volumes of hosts of one server.
 pub struct HostVolumes {
     projections: Arc<Projections>,
-    record: Arc<dyn VolumeStore>,
+    commands: Arc<dyn VolumeStore>,
     reach: Arc<dyn Reach>,
     /// One change at a time, by namespace and id.
-    turns: Keyed<(String, String)>,
+    locks: KeyedLocks<(String, String)>,
     /// Nodes are chosen one after the other, each with what was chosen before.
     placing: tokio::sync::Mutex<()>,
 }
@@ -69,14 +69,14 @@ impl HostVolumes {
     /// The volumes of the state, whose nodes are reached by `reach`.
     pub fn new(
         projections: Arc<Projections>,
-        record: Arc<dyn VolumeStore>,
+        commands: Arc<dyn VolumeStore>,
         reach: Arc<dyn Reach>,
     ) -> Arc<Self> {
         Arc::new(Self {
             projections,
-            record,
+            commands,
             reach,
-            turns: Keyed::default(),
+            locks: KeyedLocks::default(),
             placing: tokio::sync::Mutex::default(),
         })
     }
@@ -103,7 +103,7 @@ impl HostVolumes {
             }
             return self.new_volume(volume, origin, true).await;
         }
-        let _turn = self.turns.turn(key(&volume)).await;
+        let _guard = self.locks.lock(key(&volume)).await;
         let known = self.known(&mut volume)?;
         let answer = self.made(&volume).await.map_err(|error| {
             let id = &volume.id;
@@ -136,14 +136,14 @@ impl HostVolumes {
             }
             return self.new_volume(volume, origin, false).await;
         }
-        let _turn = self.turns.turn(key(&volume)).await;
+        let _guard = self.locks.lock(key(&volume)).await;
         let known = self.known(&mut volume)?;
         if volume.host_path.is_empty() {
             volume.host_path = known.host_path;
         } else if !known.plugin_id.is_empty() && volume.host_path != known.host_path {
             let (id, plugin) = (&volume.id, &known.plugin_id);
             let text = format!("volume {id} lies where its plugin {plugin:?} made it");
-            return Err(Refusal::refused(text));
+            return Err(Refusal::by_rule(text));
         }
         self.there(&volume).await.map_err(|error| {
             let id = &volume.id;
@@ -164,7 +164,7 @@ impl HostVolumes {
         origin: &Origin,
     ) -> Result<u64, Refusal> {
         self.must_lead()?;
-        let _turn = self.turns.turn((namespace.to_owned(), id.to_owned())).await;
+        let _guard = self.locks.lock((namespace.to_owned(), id.to_owned())).await;
         let (volume, node) = self.removable((namespace, id))?;
         if let Err(error) = self.deleted(&volume, node).await {
             let is_forced = force && node != Standing::Ready;
@@ -185,12 +185,12 @@ impl HostVolumes {
     fn removable(&self, (namespace, id): (&str, &str)) -> Result<(HostVolume, Standing), Refusal> {
         let view = self.projections.view();
         let volume = view.get::<Rows>((namespace, id))?;
-        let missing = || Refusal::refused(format!("no such volume: {id}"));
+        let missing = || Refusal::by_rule(format!("no such volume: {id}"));
         let volume = volume.ok_or_else(missing)?;
         let users = host_volumes::users(&view, &volume)?;
         if !users.is_empty() {
             let text = drover_projections::apply::host_volume_in_use(id, &users);
-            return Err(Refusal::refused(text));
+            return Err(Refusal::by_rule(text));
         }
         let node = nodes::get(&view, &volume.node_id)?;
         let standing = match node {
@@ -210,7 +210,7 @@ impl HostVolumes {
     ) -> Result<(HostVolume, u64), Refusal> {
         commands::validate(&volume, false)?;
         volume.id = uuid::Uuid::new_v4().to_string();
-        let _turn = self.turns.turn(key(&volume)).await;
+        let _guard = self.locks.lock(key(&volume)).await;
         {
             let _placing = self.placing.lock().await;
             volume.node_id = self.placed(&volume, is_made)?;
@@ -263,7 +263,7 @@ impl HostVolumes {
         let known = view.get::<Rows>((volume.namespace.as_str(), volume.id.as_str()))?;
         let known = known.ok_or_else(|| {
             let id = &volume.id;
-            Refusal::refused(format!(
+            Refusal::by_rule(format!(
                 "cannot update volume \"{id}\": volume does not exist"
             ))
         })?;
@@ -278,7 +278,7 @@ impl HostVolumes {
         }
         commands::validate(volume, true)?;
         let kept = drover_projections::apply::check_host_volume_immutable_fields(&known, volume);
-        kept.map_err(Refusal::refused)?;
+        kept.map_err(Refusal::by_rule)?;
         Ok(known)
     }
 
@@ -287,7 +287,7 @@ impl HostVolumes {
         let view = self.projections.view();
         let pool = volume.node_pool.as_str();
         if !pool.is_empty() && view.get::<NodePools>(pool)?.is_none() {
-            return Err(Refusal::refused(format!(
+            return Err(Refusal::by_rule(format!(
                 "node pool \"{pool}\" does not exist"
             )));
         }
@@ -313,7 +313,7 @@ impl HostVolumes {
         let seed = uuid::Uuid::new_v4().as_u64_pair().0;
         place(&cluster, volume, &taken, seed).map_err(|none| {
             let name = &volume.name;
-            Refusal::refused(format!("could not place volume \"{name}\": {none}"))
+            Refusal::by_rule(format!("could not place volume \"{name}\": {none}"))
         })
     }
 
@@ -375,11 +375,14 @@ impl HostVolumes {
 
     /// A server that does not lead must not change anything outside.
     fn must_lead(&self) -> Result<(), Refusal> {
-        self.record.term().map(drop).ok_or_else(Refusal::no_leader)
+        self.commands
+            .term()
+            .map(drop)
+            .ok_or_else(Refusal::no_leader)
     }
 
     async fn submit(&self, command: impl Command, origin: &Origin) -> Result<u64, Refusal> {
-        let done = self.record.record(Arc::new(command), origin.clone());
+        let done = self.commands.submit(Arc::new(command), origin.clone());
         Ok(done.await?.index)
     }
 
@@ -400,7 +403,7 @@ impl HostVolumes {
     fn now(&self, volume: &HostVolume) -> Result<(HostVolume, u64), Refusal> {
         let view = self.projections.view();
         let row = view.get::<Rows>((volume.namespace.as_str(), volume.id.as_str()))?;
-        let gone = || Refusal::refused(format!("volume {} was deleted meanwhile", volume.id));
+        let gone = || Refusal::by_rule(format!("volume {} was deleted meanwhile", volume.id));
         let row = row.ok_or_else(gone)?;
         let index = row.modify_index;
         Ok((row, index))

@@ -43,12 +43,12 @@ pub async fn glancing<T: Send + 'static>(
     quickly(&READS, work).await
 }
 
-/// The same for what a command is decided by and for what nodes ask: however much is read over the
-/// API, they do not stand in that line.
+/// The same for what a command is decided by and for what nodes ask: such reads have permits of
+/// their own, so however much is read over the API, they do not stand in that line.
 ///
 /// # Errors
 /// The runtime ends.
-pub async fn deciding<T: Send + 'static>(
+pub async fn read_for_decision<T: Send + 'static>(
     work: impl Fn() -> T + Send + 'static,
 ) -> Result<T, Refusal> {
     quickly(&DECISIONS, work).await
@@ -58,7 +58,7 @@ pub async fn deciding<T: Send + 'static>(
 ///
 /// # Errors
 /// The runtime ends.
-pub async fn deciding_long<T: Send + 'static>(
+pub async fn read_long_for_decision<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Refusal> {
     elsewhere(&DECISIONS, work).await
@@ -172,12 +172,12 @@ pub fn offload<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Works on something that both waits and reads, off the threads that serve; it goes on to its
-/// end where nobody waits for it any more.
+/// Spawns work that both waits and reads, off the threads that serve, and waits for its result. The
+/// work goes on to its end also where its caller is gone.
 ///
 /// # Errors
 /// It panicked, or the runtime ends.
-pub async fn going_on<T: Send + 'static>(
+pub async fn spawn_detached<T: Send + 'static>(
     work: impl Future<Output = T> + Send + 'static,
 ) -> Result<T, Refusal> {
     let task = tokio::spawn(offload_all(work));
@@ -211,10 +211,10 @@ mod tests {
         assert!(panicked.unwrap_err().is_panic());
         // All the turns of reads taken, a decision has its own.
         let _taken = every_read().await;
-        assert_eq!(deciding(|| 7).await.unwrap(), 7);
+        assert_eq!(read_for_decision(|| 7).await.unwrap(), 7);
         // So has who is not known yet, and nobody waits for him.
         let _strangers = ADMISSIONS.acquire_many(8).await.unwrap();
-        assert_eq!(deciding(|| 7).await.unwrap(), 7);
+        assert_eq!(read_for_decision(|| 7).await.unwrap(), 7);
     }
 
     #[tokio::test]
@@ -239,12 +239,12 @@ mod tests {
         // Then it is in memory, unless the little cache of a test has no room just there.
         let mut here = false;
         for number in [1, 40, 80, 120, 160] {
-            deciding(read(&direct, number)).await.unwrap();
-            here |= deciding(read(&direct, number)).await.unwrap() == (true, true);
+            read_for_decision(read(&direct, number)).await.unwrap();
+            here |= read_for_decision(read(&direct, number)).await.unwrap() == (true, true);
         }
         assert!(here);
         assert_eq!(
-            deciding_long(read(&direct, 150)).await.unwrap(),
+            read_long_for_decision(read(&direct, 150)).await.unwrap(),
             (true, false)
         );
 
@@ -252,14 +252,17 @@ mod tests {
         for ask in 0..3 {
             let look = read(&direct, [100, 150, 200][ask]);
             let first = match ask {
-                0 => deciding(look).await,
+                0 => read_for_decision(look).await,
                 1 => glancing(look).await,
                 _ => admitting(look).await,
             };
             // On a runtime of one thread there is no other to go on with what this one serves.
             assert_eq!(first.unwrap(), (true, ask == 2), "{ask}: after a start");
         }
-        assert_eq!(deciding(read(&direct, 150)).await.unwrap(), (true, true));
+        assert_eq!(
+            read_for_decision(read(&direct, 150)).await.unwrap(),
+            (true, true)
+        );
         assert!(glance(read(&direct, 50)).0);
     }
 

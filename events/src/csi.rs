@@ -5,7 +5,8 @@ use crate::model::CsiVolume;
 use crate::model::status::AccessMode;
 use crate::wire;
 
-/// The feature level from which on volumes and plugins are applied.
+/// The feature level from which on every server applies events about volumes and plugins; below it
+/// they are refused.
 pub const CSI_LEVEL: u32 = 8;
 
 /// The feature level from which on every claim's own access mode counts, not only the one that was
@@ -71,7 +72,7 @@ pub mod mode {
 /// order of the steps is that of [`rank`](state::rank).
 pub mod state {
     /// It is held.
-    pub const TAKEN: u8 = 0;
+    pub const CLAIMED: u8 = 0;
     /// The node unmounted the volume.
     pub const NODE_DETACHED: u8 = 1;
     /// The controller detached it from the node.
@@ -80,25 +81,25 @@ pub mod state {
     pub const READY_TO_FREE: u8 = 3;
     /// It is being given back; no step is done yet.
     pub const UNPUBLISHING: u8 = 4;
-    /// It is free, and holds nobody up; but a call that was made for it may still be under way, and
-    /// is made good when it has ended. From [`UNSURE_LEVEL`](super::UNSURE_LEVEL) on.
-    pub const SETTLING: u8 = 5;
+    /// It is free, and holds nobody up; but a call that was made for it may still be under way, so
+    /// its detach is repeated until that has ended. From [`UNSURE_LEVEL`](super::UNSURE_LEVEL) on.
+    pub const DETACH_UNCONFIRMED: u8 = 5;
 
     /// Whether events of a feature level know a state.
     #[must_use]
     pub fn is_known(state: u8, level: u32) -> bool {
-        rank(state).is_some() && (state != SETTLING || level >= super::UNSURE_LEVEL)
+        rank(state).is_some() && (state != DETACH_UNCONFIRMED || level >= super::UNSURE_LEVEL)
     }
 
     /// The place of a state in their order; that of a number nobody knows is none.
     #[must_use]
     pub fn rank(state: u8) -> Option<u8> {
         [
-            TAKEN,
+            CLAIMED,
             UNPUBLISHING,
             NODE_DETACHED,
             CONTROLLER_DETACHED,
-            SETTLING,
+            DETACH_UNCONFIRMED,
             READY_TO_FREE,
         ]
         .iter()
@@ -110,12 +111,12 @@ pub mod state {
     #[must_use]
     pub fn name(state: u8) -> &'static str {
         match state {
-            TAKEN => "taken",
+            CLAIMED => "taken",
             NODE_DETACHED => "node-detached",
             CONTROLLER_DETACHED => "controller-detached",
             READY_TO_FREE => "ready-to-free",
             UNPUBLISHING => "unpublishing",
-            SETTLING => "settling",
+            DETACH_UNCONFIRMED => "settling",
             _ => "unknown",
         }
     }

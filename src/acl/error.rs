@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use drover_hcl1::Place;
+use drover_hcl1::Location;
 
-/// How much of a line is shown around the place.
+/// How much of a line is shown around the location.
 const SHOWN: usize = 100;
 
 /// What is wrong with rules, and where.
@@ -12,19 +12,19 @@ const SHOWN: usize = 100;
 pub struct PolicyError {
     /// What is wrong, in one line.
     pub message: String,
-    /// Where, if it has a place.
-    pub place: Option<Place>,
+    /// Where, if it has a location.
+    pub location: Option<Location>,
     /// The line, and the one with the caret below it.
     excerpt: String,
 }
 
 impl PolicyError {
-    /// One about a place of the rules.
-    pub(crate) fn at(rules: &str, place: Place, message: impl Into<String>) -> PolicyError {
+    /// One about a location of the rules.
+    pub(crate) fn at(rules: &str, location: Location, message: impl Into<String>) -> PolicyError {
         PolicyError {
             message: message.into(),
-            place: Some(place),
-            excerpt: excerpt(rules, place),
+            location: Some(location),
+            excerpt: excerpt(rules, location),
         }
     }
 
@@ -32,7 +32,7 @@ impl PolicyError {
     pub(crate) fn whole(message: impl Into<String>) -> PolicyError {
         PolicyError {
             message: message.into(),
-            place: None,
+            location: None,
             excerpt: String::new(),
         }
     }
@@ -43,8 +43,8 @@ impl std::error::Error for PolicyError {}
 impl fmt::Display for PolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)?;
-        if let Some(place) = self.place {
-            write!(f, " (line {}, column {})", place.line, place.column)?;
+        if let Some(location) = self.location {
+            write!(f, " (line {}, column {})", location.line, location.column)?;
         }
         if !self.excerpt.is_empty() {
             write!(f, "\n{}", self.excerpt)?;
@@ -53,12 +53,12 @@ impl fmt::Display for PolicyError {
     }
 }
 
-/// The line of a place with a caret under its column; a long line is cut around it.
-fn excerpt(rules: &str, place: Place) -> String {
-    let Some(line) = rules.lines().nth(place.line.saturating_sub(1)) else {
+/// The line of a location with a caret under its column; a long line is cut around it.
+fn excerpt(rules: &str, location: Location) -> String {
+    let Some(line) = rules.lines().nth(location.line.saturating_sub(1)) else {
         return String::new();
     };
-    let column = place.column.saturating_sub(1);
+    let column = location.column.saturating_sub(1);
     let from = column.saturating_sub(SHOWN / 2);
     let shown: String = line.chars().skip(from).take(SHOWN).map(visible).collect();
     if shown.trim().is_empty() {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use drover_hcl1::{HclNode, HclValue, ObjectEntry, Place};
+use drover_hcl1::{HclNode, HclValue, Location, ObjectEntry};
 
 use crate::capability::{Capability, OperatorCapability, Set, VariableCapability};
 use crate::error::PolicyError;
@@ -41,7 +41,7 @@ pub fn parse(rules: &str, how: Strictness) -> Result<Policy, PolicyError> {
     }
     let root = drover_hcl1::parse(rules).map_err(|error| {
         let message = format!("Failed to parse ACL Policy: {}", error.message);
-        PolicyError::at(rules, error.place, message)
+        PolicyError::at(rules, error.location, message)
     })?;
     let mut reader = PolicyReader {
         rules,
@@ -122,9 +122,9 @@ impl PolicyReader<'_> {
     ) -> Read<Vec<Rule<C>>> {
         let mut rules = Vec::new();
         for entry in self.bodies(node, kind)?.concat() {
-            self.count(entry.place)?;
+            self.count(entry.location)?;
             if !valid(&entry.key) {
-                self.refuse(entry.place, || {
+                self.refuse(entry.location, || {
                     format!("Invalid {kind} name: {}", quoted(&entry.key))
                 })?;
                 continue;
@@ -140,12 +140,13 @@ impl PolicyReader<'_> {
                 };
                 self.known_keys(&block.entries, keys, true)?;
                 let mut set = self.capabilities(&block.entries, kind)?;
-                if let Some((word, place)) = self.word(&block.entries, "policy")? {
+                if let Some((word, location)) = self.word(&block.entries, "policy")? {
                     match C::of_policy(word) {
                         Some(all) => set.merge(all.iter().copied().collect()),
                         None if word.is_empty() => {}
-                        None => self
-                            .refuse(place, || format!("Invalid {kind} policy: {}", quoted(word)))?,
+                        None => self.refuse(location, || {
+                            format!("Invalid {kind} policy: {}", quoted(word))
+                        })?,
                     }
                 }
                 rules.push(Rule {
@@ -167,24 +168,24 @@ impl PolicyReader<'_> {
     ) -> Read<()> {
         let entries = self.bodies(node, "variables")?.concat();
         self.known_keys(&entries, &["path"], false)?;
-        let place = node.place;
+        let location = node.location;
         let paths: Vec<&ObjectEntry> = entries.into_iter().filter(|e| e.key == "path").collect();
         if paths.is_empty() {
-            self.refuse(place, || {
+            self.refuse(location, || {
                 format!("Invalid variable policy: no variable paths in namespace {namespace}")
             })?;
         }
         for path in paths {
             for entry in self.bodies(&path.node, "path")?.concat() {
-                self.count(entry.place)?;
+                self.count(entry.location)?;
                 if entry.key.is_empty() {
-                    self.refuse(entry.place, || {
+                    self.refuse(entry.location, || {
                         format!("Invalid missing variable path in namespace {namespace}")
                     })?;
                     continue;
                 }
                 if entry.key.starts_with('/') {
-                    self.refuse(entry.place, || {
+                    self.refuse(entry.location, || {
                         format!(
                             "Invalid variable path {} in namespace {namespace}: cannot start \
                              with a leading '/'",
@@ -212,7 +213,7 @@ impl PolicyReader<'_> {
             self.known_keys(&body, &["policy", "capabilities"], true)?;
             let capabilities = self.capabilities(&body, "operator")?;
             policy.operator_capabilities.merge(capabilities);
-            let Some((word, place)) = self.word(&body, "policy")? else {
+            let Some((word, location)) = self.word(&body, "policy")? else {
                 continue;
             };
             let of_word = OperatorCapability::of_policy(word).unwrap_or_default();
@@ -222,7 +223,7 @@ impl PolicyReader<'_> {
             match PolicyLevel::of(word) {
                 Some(level) => policy.operator = policy.operator.max(Some(level)),
                 None if word.is_empty() => {}
-                None => self.refuse(place, || {
+                None => self.refuse(location, || {
                     format!("Invalid operator policy: {}", quoted(word))
                 })?,
             }
@@ -240,12 +241,12 @@ impl PolicyReader<'_> {
     ) -> Read<()> {
         for body in self.bodies(node, kind)? {
             self.known_keys(&body, &["policy"], true)?;
-            let (word, place) = self.word(&body, "policy")?.unwrap_or(("", node.place));
+            let (word, location) = self.word(&body, "policy")?.unwrap_or(("", node.location));
             match of(word) {
                 Some(level) => *out = (*out).max(Some(level)),
-                None => {
-                    self.refuse(place, || format!("Invalid {kind} policy: {}", quoted(word)))?
-                }
+                None => self.refuse(location, || {
+                    format!("Invalid {kind} policy: {}", quoted(word))
+                })?,
             }
         }
         Ok(())
@@ -260,7 +261,7 @@ impl PolicyReader<'_> {
                 HclValue::Null => continue,
                 HclValue::String(_) => std::slice::from_ref(&entry.node),
                 other => {
-                    self.refuse(entry.node.place, || {
+                    self.refuse(entry.node.location, || {
                         format!(
                             "Failed to parse ACL Policy: capabilities must be a list of strings, \
                              found {}",
@@ -274,11 +275,11 @@ impl PolicyReader<'_> {
                 match &item.value {
                     HclValue::String(text) => match C::from_str(text) {
                         Ok(capability) => set.insert(capability),
-                        Err(_) => self.refuse(item.place, || {
+                        Err(_) => self.refuse(item.location, || {
                             format!("Invalid {kind} capability '{}'", cut(text))
                         })?,
                     },
-                    other => self.refuse(item.place, || {
+                    other => self.refuse(item.location, || {
                         format!("Invalid {kind} capability: {} is no name", other.kind())
                     })?,
                 }
@@ -288,15 +289,19 @@ impl PolicyReader<'_> {
     }
 
     /// The text of an attribute, the last one where it stands twice, and where.
-    fn word<'n>(&self, entries: &[&'n ObjectEntry], key: &str) -> Read<Option<(&'n str, Place)>> {
+    fn word<'n>(
+        &self,
+        entries: &[&'n ObjectEntry],
+        key: &str,
+    ) -> Read<Option<(&'n str, Location)>> {
         let Some(entry) = entries.iter().rev().find(|e| e.key == key) else {
             return Ok(None);
         };
         match &entry.node.value {
-            HclValue::String(text) => Ok(Some((text, entry.node.place))),
+            HclValue::String(text) => Ok(Some((text, entry.node.location))),
             HclValue::Null => Ok(None),
             other => {
-                self.refuse(entry.node.place, || {
+                self.refuse(entry.node.location, || {
                     format!(
                         "Failed to parse ACL Policy: {key} must be a string, found {}",
                         other.kind()
@@ -318,7 +323,7 @@ impl PolicyReader<'_> {
         for item in items {
             match &item.value {
                 HclValue::Object(entries) => bodies.push(entries.iter().collect()),
-                other => self.refuse(item.place, || {
+                other => self.refuse(item.location, || {
                     format!(
                         "Failed to parse ACL Policy: {kind} must be a block, found {}",
                         other.kind()
@@ -343,15 +348,15 @@ impl PolicyReader<'_> {
             return Ok(());
         };
         let names: Vec<String> = wrong.iter().take(20).map(|e| cut(&e.key)).collect();
-        self.refuse(first.place, || {
+        self.refuse(first.location, || {
             format!("Invalid or duplicate policy keys: {}", names.join(", "))
         })
     }
 
-    fn count(&mut self, place: Place) -> Read<()> {
+    fn count(&mut self, location: Location) -> Read<()> {
         self.counted += 1;
         if self.counted > MAX_RULES {
-            return self.refuse(place, || {
+            return self.refuse(location, || {
                 format!("Invalid policy: more than {MAX_RULES} rules")
             });
         }
@@ -359,9 +364,9 @@ impl PolicyReader<'_> {
     }
 
     /// Refuses on writing; on reading goes on without what is wrong.
-    fn refuse(&self, place: Place, message: impl FnOnce() -> String) -> Read<()> {
+    fn refuse(&self, location: Location, message: impl FnOnce() -> String) -> Read<()> {
         match self.strict {
-            true => Err(PolicyError::at(self.rules, place, message())),
+            true => Err(PolicyError::at(self.rules, location, message())),
             false => Ok(()),
         }
     }

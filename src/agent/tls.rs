@@ -1,4 +1,4 @@
-//! What the configuration says of TLS, for those who speak it.
+//! The TLS settings of the configuration, for the parts that speak TLS.
 
 use crate::config::Config;
 use crate::net::tls::{Role, TlsSettings};

@@ -7,5 +7,5 @@
 //! Invariant: nothing here keeps state of the process.
 
 pub mod clock;
-pub mod keyed;
+pub mod keyed_locks;
 pub mod version;

@@ -51,7 +51,7 @@ impl Command for UpdateAllocsFromClient {
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         let reported = self.reported(view, stamp, names_nodes(view)?)?;
         let nothing = Decision::Nothing(Reply::None);
-        Ok(reported.event.map_or(nothing, Decision::free))
+        Ok(reported.event.map_or(nothing, Decision::unguarded))
     }
 }
 
@@ -79,7 +79,7 @@ impl UpdateAllocsFromClient {
             };
             if known.node_id != alloc.node_id {
                 let text = format!("allocation {} is not on node {}", alloc.id, alloc.node_id);
-                return Err(Refusal::refused(text));
+                return Err(Refusal::by_rule(text));
             }
             let is_new = says_new(&known, alloc);
             if !is_new && (names_nodes || !is_waited_for) {
@@ -120,10 +120,10 @@ impl UpdateAllocsFromClient {
     /// The node is read from the allocations; it must be one that is in contact (SCH-09, SCH-10).
     fn check_node(&self, view: &View) -> Result<Node, Refusal> {
         let Some(first) = self.allocs.first() else {
-            return Err(Refusal::refused("must update at least one allocation"));
+            return Err(Refusal::by_rule("must update at least one allocation"));
         };
         if first.node_id.is_empty() {
-            return Err(Refusal::refused(format!(
+            return Err(Refusal::by_rule(format!(
                 "allocation {} has no node",
                 first.id
             )));
@@ -133,7 +133,7 @@ impl UpdateAllocsFromClient {
             .iter()
             .find(|alloc| alloc.node_id != first.node_id);
         if let Some(foreign) = foreign {
-            return Err(Refusal::refused(format!(
+            return Err(Refusal::by_rule(format!(
                 "allocations of one update must be of one node, not of {} and {}",
                 first.node_id, foreign.node_id
             )));
@@ -146,12 +146,12 @@ impl UpdateAllocsFromClient {
             return Err(Refusal::permission_denied());
         }
         let node = nodes::get(view, &first.node_id)?
-            .ok_or_else(|| Refusal::refused(format!("node {} not found", first.node_id)))?;
+            .ok_or_else(|| Refusal::by_rule(format!("node {} not found", first.node_id)))?;
         if matches!(
             node.status(),
             Some(NodeStatus::Down | NodeStatus::Disconnected)
         ) {
-            return Err(Refusal::refused(format!(
+            return Err(Refusal::by_rule(format!(
                 "node {} is not allowed to update allocs while in status {}",
                 node.id, node.status
             )));
@@ -263,7 +263,7 @@ impl Command for StopAlloc {
             no_shutdown_delay: self.no_shutdown_delay.then_some(true),
             ..DesiredTransition::default()
         };
-        Ok(Decision::free(AllocsDesiredTransitionUpdated {
+        Ok(Decision::unguarded(AllocsDesiredTransitionUpdated {
             transitions: BTreeMap::from([(self.alloc_id.clone(), request)]),
             evals: vec![made],
             updated_at: stamp.now,
@@ -296,7 +296,7 @@ impl Command for UpdateDesiredTransitions {
             evals,
             updated_at: stamp.now,
         };
-        Ok(Decision::free(updated))
+        Ok(Decision::unguarded(updated))
     }
 }
 

@@ -22,7 +22,7 @@ pub struct ElectLeader {
 
 impl Command for ElectLeader {
     fn decide(&self, _view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
-        Ok(Decision::free(self.leader.clone()))
+        Ok(Decision::unguarded(self.leader.clone()))
     }
 }
 
@@ -40,7 +40,7 @@ impl Command for SetClusterId {
             return Ok(Decision::Nothing(Reply::None));
         }
         let cluster_id = self.cluster_id.clone();
-        Ok(Decision::free(ClusterIdSet {
+        Ok(Decision::unguarded(ClusterIdSet {
             cluster_id,
             create_time: stamp.now,
         }))
@@ -59,14 +59,14 @@ impl Command for RaiseBarrier {
     fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         if let Some((server, level)) = self.servers.iter().find(|(_, level)| **level < self.level) {
             let text = format!("server {server} reads only up to level {level}");
-            return Err(Refusal::refused(text));
+            return Err(Refusal::by_rule(text));
         }
         let known = view.get::<ClusterMetaTable>(())?;
         if known.is_some_and(|known| known.feature_level >= self.level) {
             return Ok(Decision::Nothing(Reply::None));
         }
         let (level, servers) = (self.level, self.servers.clone());
-        Ok(Decision::free(VersionBarrierRaised { level, servers }))
+        Ok(Decision::unguarded(VersionBarrierRaised { level, servers }))
     }
 }
 
@@ -96,9 +96,9 @@ impl RecordDigests {
 impl Command for RecordDigests {
     fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         if self.recorded.at > view.index() {
-            return Err(Refusal::refused("what has not happened has no digests"));
+            return Err(Refusal::by_rule("what has not happened has no digests"));
         }
-        Ok(Decision::free(self.recorded.clone()))
+        Ok(Decision::unguarded(self.recorded.clone()))
     }
 }
 
@@ -118,7 +118,7 @@ impl Command for SayPublisherLags {
         if known.publisher_lagging_since != 0 || known.feature_level < LAG_LEVEL {
             return Ok(Decision::Nothing(Reply::None));
         }
-        Ok(Decision::free(self.lagged.clone()))
+        Ok(Decision::unguarded(self.lagged.clone()))
     }
 
     /// The first event that waits to be published.
@@ -142,7 +142,7 @@ impl Command for SayPublisherCaughtUp {
         if known.publisher_lagging_since == 0 {
             return Ok(Decision::Nothing(Reply::None));
         }
-        Ok(Decision::free(PublisherCaughtUp {
+        Ok(Decision::unguarded(PublisherCaughtUp {
             publisher: self.publisher.clone(),
             published: self.published,
             since: known.publisher_lagging_since,
@@ -182,12 +182,12 @@ impl Command for SetSchedulerConfig {
         if !self.initial {
             let known = view.get::<SchedulerConfigTable>(())?.unwrap_or_default();
             refuse_preemption(&config, &known)?;
-            return Ok(Decision::free(SchedulerConfigured {
+            return Ok(Decision::unguarded(SchedulerConfigured {
                 config,
                 cas: self.cas,
             }));
         }
-        if view.modified::<SchedulerConfigTable>(())?.is_some() {
+        if view.contains::<SchedulerConfigTable>(())? {
             return Ok(Decision::Nothing(Reply::Cas(false)));
         }
         let guards = vec![view.guard::<SchedulerConfigTable>(())?];
@@ -243,7 +243,7 @@ pub struct SetAutopilotConfig {
 
 impl Command for SetAutopilotConfig {
     fn decide(&self, _view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
-        Ok(Decision::free(AutopilotConfigured {
+        Ok(Decision::unguarded(AutopilotConfigured {
             config: self.config.clone(),
             cas: self.cas,
         }))

@@ -12,7 +12,7 @@ use drover_projections::tables::csi_volumes::{CsiVolumeRow, CsiVolumes};
 use drover_projections::tables::namespaces::Namespaces;
 use drover_projections::{Reply, View, claims};
 
-use super::support::{check_names, every_server_supports, supports};
+use super::support::{all_servers_support, check_names, require_all_servers_support};
 use super::{Command, Decision, Stamp};
 use drover_error::{Code, Refusal};
 
@@ -28,7 +28,7 @@ impl Command for RegisterVolumes {
         if self.volumes.is_empty() {
             return Err(Refusal::bad_request("missing volume definition"));
         }
-        every_server_supports(view, CSI_LEVEL, "volumes")?;
+        require_all_servers_support(view, CSI_LEVEL, "volumes")?;
         let mut news = false;
         for volume in &self.volumes {
             validate(volume)?;
@@ -43,15 +43,15 @@ impl Command for RegisterVolumes {
             news |= match known {
                 Some(known) => {
                     let was = &known.row.volume;
-                    claims::stays_in_place(was, volume).map_err(Refusal::refused)?;
-                    let is = claims::merge(was, volume).map_err(Refusal::refused)?;
+                    claims::stays_in_place(was, volume).map_err(Refusal::by_rule)?;
+                    let is = claims::merge(was, volume).map_err(Refusal::by_rule)?;
                     is != *was
                 }
                 None => true,
             };
         }
         match news {
-            true => Ok(Decision::free(CsiVolumesRegistered {
+            true => Ok(Decision::unguarded(CsiVolumesRegistered {
                 volumes: self.volumes.iter().map(described).collect(),
                 timestamp: stamp.now,
             })),
@@ -154,10 +154,10 @@ pub fn validate(volume: &CsiVolume) -> Result<(), Refusal> {
 /// The refusal, or the state cannot be read.
 pub fn has_namespace(view: &View, volume: &CsiVolume) -> Result<(), Refusal> {
     let namespace = volume.namespace.as_str();
-    let there = namespace == DEFAULT_NAMESPACE || view.modified::<Namespaces>(namespace)?.is_some();
+    let there = namespace == DEFAULT_NAMESPACE || view.contains::<Namespaces>(namespace)?;
     match there {
         true => Ok(()),
-        false => Err(Refusal::refused(format!(
+        false => Err(Refusal::by_rule(format!(
             "volume \"{}\" is in nonexistent namespace \"{namespace}\"",
             volume.id
         ))),
@@ -168,7 +168,7 @@ pub fn has_namespace(view: &View, volume: &CsiVolume) -> Result<(), Refusal> {
 fn has_plugin(view: &View, volume: &CsiVolume) -> Result<(), Refusal> {
     let id = &volume.plugin_id;
     let Some(row) = view.get::<CsiPlugins>(id.as_str())? else {
-        return Err(Refusal::refused(format!(
+        return Err(Refusal::by_rule(format!(
             "no CSI plugin named: {id} could be found"
         )));
     };
@@ -179,7 +179,7 @@ fn has_plugin(view: &View, volume: &CsiVolume) -> Result<(), Refusal> {
     };
     match runs {
         true => Ok(()),
-        false => Err(Refusal::refused(format!(
+        false => Err(Refusal::by_rule(format!(
             "CSI plugin \"{id}\" of volume \"{}\" has no healthy instance",
             volume.id
         ))),
@@ -205,7 +205,7 @@ impl Command for DeregisterVolumes {
         if self.ids.is_empty() || self.ids.iter().any(String::is_empty) {
             return Err(Refusal::bad_request("missing volume IDs"));
         }
-        every_server_supports(view, CSI_LEVEL, "volumes")?;
+        require_all_servers_support(view, CSI_LEVEL, "volumes")?;
         let mut guards = Vec::new();
         for id in &self.ids {
             let key = (self.namespace.as_str(), id.as_str());
@@ -233,14 +233,14 @@ impl Command for DeregisterVolumes {
 pub fn removable(view: &View, key: (&str, &str), force: bool) -> Result<Volume, Refusal> {
     let id = key.1;
     let Some(known) = csi::volume(view, key)? else {
-        return Err(Refusal::refused(format!("volume not found: {id}")));
+        return Err(Refusal::by_rule(format!("volume not found: {id}")));
     };
     let used = match force {
         true => csi::live_holder(view, &known.row)?.is_some(),
         false => known.row.in_use(),
     };
     match used {
-        true => Err(Refusal::refused(format!("volume in use: {id}"))),
+        true => Err(Refusal::by_rule(format!("volume in use: {id}"))),
         false => Ok(known),
     }
 }
@@ -249,7 +249,7 @@ pub fn removable(view: &View, key: (&str, &str), force: bool) -> Result<Volume, 
 /// already, and a claim that is held already, is no event.
 #[derive(Clone, Debug, Default)]
 pub struct ClaimVolume {
-    /// The claim; its time is the server's. With [`mode::GC`] and [`state::TAKEN`] it is a signal
+    /// The claim; its time is the server's. With [`mode::GC`] and [`state::CLAIMED`] it is a signal
     /// that moves the volume's index and nothing else (VW-12). With [`mode::DELETE`] nobody takes
     /// the volume from now on, or may again.
     pub claim: CsiVolumeClaimed,
@@ -271,32 +271,32 @@ impl Command for ClaimVolume {
         if claim.namespace.is_empty() {
             claim.namespace = DEFAULT_NAMESPACE.to_owned();
         }
-        every_server_supports(view, CSI_LEVEL, "volumes")?;
+        require_all_servers_support(view, CSI_LEVEL, "volumes")?;
         claim.timestamp = stamp.now;
         let key = (claim.namespace.as_str(), claim.volume_id.as_str());
         let Some(known) = csi::volume(view, key)? else {
-            return Err(Refusal::refused(format!("volume not found: {}", key.1)));
+            return Err(Refusal::by_rule(format!("volume not found: {}", key.1)));
         };
         if claim.claim == mode::DELETE {
             return deleting(view, claim);
         }
-        if claim.claim == mode::GC && claim.state == state::TAKEN {
+        if claim.claim == mode::GC && claim.state == state::CLAIMED {
             claim.allocation_id.clear();
             claim.node_id.clear();
-            return Ok(Decision::free(claim));
+            return Ok(Decision::unguarded(claim));
         }
         if claim.allocation_id.is_empty() {
             return Err(Refusal::bad_request("missing allocation ID"));
         }
-        if claim.state == state::SETTLING && !supports(view, UNSURE_LEVEL)? {
+        if claim.state == state::DETACH_UNCONFIRMED && !all_servers_support(view, UNSURE_LEVEL)? {
             claim.state = state::READY_TO_FREE;
         }
         let changes = match claim.state {
-            state::TAKEN => taken(view, &known, &mut claim)?,
+            state::CLAIMED => taken(view, &known, &mut claim)?,
             _ => stored(view, key)?.release(&claim),
         };
         match changes {
-            true => Ok(Decision::free(claim)),
+            true => Ok(Decision::unguarded(claim)),
             false => Ok(Decision::Nothing(Reply::None)),
         }
     }
@@ -320,10 +320,10 @@ impl Command for NoteGrowth {
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         let key = (self.namespace.as_str(), self.id.as_str());
         let Some(row) = view.get::<CsiVolumes>(key)? else {
-            return Err(Refusal::refused(format!("volume not found: {}", self.id)));
+            return Err(Refusal::by_rule(format!("volume not found: {}", self.id)));
         };
         let other = self.done != 0 && self.done != row.node_expansion;
-        if other || !supports(view, GROWN_LEVEL)? {
+        if other || !all_servers_support(view, GROWN_LEVEL)? {
             return Ok(Decision::Nothing(Reply::None));
         }
         let event = CsiVolumeClaimed {
@@ -331,7 +331,7 @@ impl Command for NoteGrowth {
             volume_id: self.id.clone(),
             claim: mode::GROWN,
             state: match self.done {
-                0 => state::TAKEN,
+                0 => state::CLAIMED,
                 _ => state::READY_TO_FREE,
             },
             timestamp: stamp.now,
@@ -346,18 +346,18 @@ impl Command for NoteGrowth {
 /// A volume is given to nobody while it is being deleted, or may be taken again; nothing where not
 /// every server knows of that.
 fn deleting(view: &View, mut claim: CsiVolumeClaimed) -> Result<Decision, Refusal> {
-    if !supports(view, UNSURE_LEVEL)? {
+    if !all_servers_support(view, UNSURE_LEVEL)? {
         return Ok(Decision::Nothing(Reply::None));
     }
     claim.allocation_id.clear();
     claim.node_id.clear();
     let since = match claim.state {
-        state::TAKEN => claim.timestamp,
+        state::CLAIMED => claim.timestamp,
         _ => 0,
     };
     let mut row = stored(view, (&claim.namespace, &claim.volume_id))?;
-    match row.deletes(since).map_err(Refusal::refused)? {
-        true => Ok(Decision::free(claim)),
+    match row.deletes(since).map_err(Refusal::by_rule)? {
+        true => Ok(Decision::unguarded(claim)),
         false => Ok(Decision::Nothing(Reply::None)),
     }
 }
@@ -370,12 +370,12 @@ fn stored(view: &View, key: (&str, &str)) -> Result<CsiVolumeRow, Refusal> {
 
 fn taken(view: &View, known: &Volume, claim: &mut CsiVolumeClaimed) -> Result<bool, Refusal> {
     if let Some(why) = csi::unserved(view, claim)? {
-        return Err(Refusal::refused(why));
+        return Err(Refusal::by_rule(why));
     }
     let alloc = view.get::<Allocs>(claim.allocation_id.as_str())?;
     let Some(alloc) = alloc else {
         let text = format!("alloc \"{}\" not found", claim.allocation_id);
-        return Err(Refusal::refused(text));
+        return Err(Refusal::by_rule(text));
     };
     claim.node_id.clone_from(&alloc.alloc.node_id);
     let requests = csi::requests_of_alloc(view, &alloc)?;
@@ -386,7 +386,7 @@ fn taken(view: &View, known: &Volume, claim: &mut CsiVolumeClaimed) -> Result<bo
         offered.access_mode == claim.access_mode && offered.attachment_mode == claim.attachment_mode
     });
     if !offered && !volume.requested_capabilities.is_empty() {
-        return Err(Refusal::refused(format!(
+        return Err(Refusal::by_rule(format!(
             "volume \"{}\" in namespace \"{}\" is not offered as {} with {}",
             volume.id, volume.namespace, claim.attachment_mode, claim.access_mode
         )));
@@ -401,9 +401,9 @@ fn taken(view: &View, known: &Volume, claim: &mut CsiVolumeClaimed) -> Result<bo
     }
     let mut row = stored(view, (&claim.namespace, &claim.volume_id))?;
     let over = row.past_claims.get(&claim.allocation_id);
-    let over = over.is_some_and(|past| past.state != state::SETTLING);
+    let over = over.is_some_and(|past| past.state != state::DETACH_UNCONFIRMED);
     row.take(claim, CLAIMS_LEVEL).map_err(|text| match over {
-        true => Refusal::refused(text),
+        true => Refusal::by_rule(text),
         // Others hold it, and may give it back.
         false => Refusal::new(Code::Conflict, text),
     })
@@ -431,7 +431,7 @@ fn requested<'r>(
         } else {
             ""
         };
-        Refusal::refused(format!(
+        Refusal::by_rule(format!(
             "allocation \"{}\" does not ask for volume \"{}\"{how}",
             claim.allocation_id, claim.volume_id
         ))
@@ -460,17 +460,17 @@ impl Command for DeleteCsiPlugin {
         if self.id.is_empty() {
             return Err(Refusal::bad_request("missing plugin ID"));
         }
-        every_server_supports(view, CSI_LEVEL, "volumes")?;
+        require_all_servers_support(view, CSI_LEVEL, "volumes")?;
         let Some(row) = view.get::<CsiPlugins>(self.id.as_str())? else {
-            return Err(Refusal::refused(format!(
+            return Err(Refusal::by_rule(format!(
                 "plugin \"{}\" not found",
                 self.id
             )));
         };
         if row.in_use() {
-            return Err(Refusal::refused("plugin in use"));
+            return Err(Refusal::by_rule("plugin in use"));
         }
         let id = self.id.clone();
-        Ok(Decision::free(CsiPluginDeleted { id }))
+        Ok(Decision::unguarded(CsiPluginDeleted { id }))
     }
 }

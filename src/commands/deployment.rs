@@ -14,7 +14,7 @@ use drover_projections::{Reply, Scan, View};
 use parking_lot::Mutex;
 
 use super::limits::MAX_ROWS;
-use super::support::{eval_of, eval_of_missing, supports};
+use super::support::{all_servers_support, eval_of, eval_of_missing};
 use super::{Command, Decision, Stamp};
 use drover_error::Refusal;
 
@@ -106,7 +106,7 @@ impl Command for SetDeploymentStatus {
             back = revert(view, &row, stamp.now, &mut update.status_description)?;
         }
         self.reverted.set(back.job.as_deref());
-        let said = supports(view, SAID_LEVEL)?;
+        let said = all_servers_support(view, SAID_LEVEL)?;
         let mut progress_by = BTreeMap::new();
         if said && matches!(to, status::PAUSED | status::RUNNING) {
             // While it is paused nobody fails it; the time is told all the same.
@@ -201,7 +201,7 @@ impl Command for PromoteDeployment {
             for group in &self.groups {
                 if !row.task_groups.contains_key(group) {
                     let text = format!("task group \"{group}\" is not part of the deployment");
-                    return Err(Refusal::refused(text));
+                    return Err(Refusal::by_rule(text));
                 }
             }
         }
@@ -222,9 +222,9 @@ impl Command for PromoteDeployment {
             groups: self.groups.clone(),
             promoted_at: stamp.now,
             eval: Some(eval_for(view, &row, self.eval_id.clone(), stamp.now)?),
-            says_paused: supports(view, SAID_LEVEL)?,
+            says_paused: all_servers_support(view, SAID_LEVEL)?,
         };
-        Ok(Decision::free(promoted))
+        Ok(Decision::unguarded(promoted))
     }
 }
 
@@ -246,7 +246,7 @@ impl Command for SetDeploymentAllocHealth {
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         if self.healthy.is_empty() && self.unhealthy.is_empty() {
             let text = "must specify at least one healthy/unhealthy allocation ID";
-            return Err(Refusal::refused(text));
+            return Err(Refusal::by_rule(text));
         }
         let row = open(view, &self.deployment_id, "set health of allocations for")?;
         let mut back = Back::default();
@@ -264,7 +264,7 @@ impl Command for SetDeploymentAllocHealth {
             });
         }
         self.reverted.set(back.job.as_deref());
-        let said = supports(view, SAID_LEVEL)?;
+        let said = all_servers_support(view, SAID_LEVEL)?;
         let set = DeploymentAllocHealthUpdated {
             deployment_id: row.id.clone(),
             healthy: self.healthy.clone(),
@@ -275,7 +275,7 @@ impl Command for SetDeploymentAllocHealth {
             eval: Some(eval_for(view, &row, self.eval_id.clone(), stamp.now)?),
             submission: back.submission.filter(|_| said),
         };
-        Ok(Decision::free(set))
+        Ok(Decision::unguarded(set))
     }
 }
 
@@ -291,7 +291,7 @@ impl Command for DeleteDeployments {
         if self.ids.is_empty() {
             return Ok(Decision::Nothing(Reply::None));
         }
-        Ok(Decision::free(DeploymentsDeleted {
+        Ok(Decision::unguarded(DeploymentsDeleted {
             ids: self.ids.clone(),
         }))
     }
@@ -303,20 +303,20 @@ impl Command for DeleteDeployments {
 
 fn open(view: &View, id: &str, verb: &str) -> Result<Deployment, Refusal> {
     if id.is_empty() {
-        return Err(Refusal::refused("missing deployment ID"));
+        return Err(Refusal::by_rule("missing deployment ID"));
     }
     let row = view.get::<Deployments>(id)?;
-    let row = row.ok_or_else(|| Refusal::refused("deployment not found"))?;
+    let row = row.ok_or_else(|| Refusal::by_rule("deployment not found"))?;
     if !row.active() {
         let what = match verb {
             "set health of allocations for" => "can't set health of allocations for a terminal",
             _ => {
-                return Err(Refusal::refused(format!(
+                return Err(Refusal::by_rule(format!(
                     "can't {verb} terminal deployment"
                 )));
             }
         };
-        return Err(Refusal::refused(format!("{what} deployment")));
+        return Err(Refusal::by_rule(format!("{what} deployment")));
     }
     Ok(row)
 }

@@ -47,7 +47,7 @@ impl Command for UpsertEvals {
             eval.modify_time = stamp.now;
         }
         let decision = self.decision.clone();
-        Ok(Decision::free(EvalsUpserted { evals, decision }))
+        Ok(Decision::unguarded(EvalsUpserted { evals, decision }))
     }
 }
 
@@ -98,10 +98,10 @@ impl Command for DeleteEvals {
         check_paused(view)?;
         for id in &self.eval_ids {
             let Some(eval) = view.get::<Evals>(id.as_str())? else {
-                return Err(Refusal::refused("eval not found"));
+                return Err(Refusal::by_rule("eval not found"));
             };
             if !is_safe_to_delete(view, &eval)? {
-                return Err(Refusal::refused(format!("eval {id} is not safe to delete")));
+                return Err(Refusal::by_rule(format!("eval {id} is not safe to delete")));
             }
         }
         let eval_ids = self.eval_ids.clone();
@@ -136,11 +136,11 @@ impl Command for DeleteEvalsPage {
                 "evals must be deleted by either ID or filter",
             ));
         };
-        let row_limit = match supports(view, ROW_LIMIT_LEVEL)? {
+        let row_limit = match all_servers_support(view, ROW_LIMIT_LEVEL)? {
             true => page_rows(view, &filter, &self.page_token)?,
             false => 0,
         };
-        Ok(Decision::free(EvalsDeleted {
+        Ok(Decision::unguarded(EvalsDeleted {
             filter,
             row_limit,
             filter_version: u32::from(filter::FILTER_VERSION),
@@ -177,7 +177,7 @@ fn row_cost(eval: &Evaluation, steps: u32) -> u64 {
 /// The filter cannot be read, or costs more than a whole page for one row alone.
 fn page_rows(view: &View, filter: &str, page_token: &str) -> Result<u32, Refusal> {
     let wrong = |error: filter::FilterError| {
-        Refusal::refused(format!("failed to read filter expression: {error}"))
+        Refusal::by_rule(format!("failed to read filter expression: {error}"))
     };
     let filter = filter::compile(filter, filter::FILTER_VERSION).map_err(wrong)?;
     let mut scan = Scan::all();
@@ -190,7 +190,7 @@ fn page_rows(view: &View, filter: &str, page_token: &str) -> Result<u32, Refusal
         let (matches, steps) = filter.matches_in_steps(&eval).map_err(wrong)?;
         cost += row_cost(&eval, steps);
         if cost > PAGE_COST && rows == 0 {
-            return Err(Refusal::refused(format!(
+            return Err(Refusal::by_rule(format!(
                 "failed to read filter expression: it is too costly for evaluation \"{}\" alone \
                  ({cost} comparisons of {COST_BYTES} bytes, of at most {PAGE_COST}): delete that \
                  one by its id, or use a shorter expression",
@@ -221,7 +221,7 @@ pub struct ReapEvals {
 impl Command for ReapEvals {
     fn decide(&self, _view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         let (eval_ids, alloc_ids) = (self.eval_ids.clone(), self.alloc_ids.clone());
-        Ok(Decision::free(EvalsDeleted {
+        Ok(Decision::unguarded(EvalsDeleted {
             eval_ids,
             alloc_ids,
             ..EvalsDeleted::default()
@@ -240,7 +240,7 @@ fn check_paused(view: &View) -> Result<(), Refusal> {
         return Ok(());
     }
     let text = "eval broker is enabled; eval broker must be paused to delete evals";
-    Err(Refusal::refused(text))
+    Err(Refusal::by_rule(text))
 }
 
 /// Whether nothing needs the evaluation any more: its job is over, or so are its allocations, with

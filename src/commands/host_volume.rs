@@ -10,7 +10,7 @@ use drover_projections::tables::host_volumes::HostVolumes;
 use drover_projections::tables::nodes::Nodes;
 use drover_projections::{Id, Scan, View};
 
-use super::support::{every_server_supports, is_name};
+use super::support::{is_name, require_all_servers_support};
 use super::{Command, Decision, Stamp};
 use drover_error::Refusal;
 
@@ -18,6 +18,7 @@ use drover_error::Refusal;
 const ACCESS: [&str; 4] = [
     access_mode::SINGLE_NODE_READER,
     access_mode::SINGLE_NODE_WRITER,
+    // Its own two:
     access_mode::SINGLE_NODE_SINGLE_WRITER,
     access_mode::SINGLE_NODE_MULTI_WRITER,
 ];
@@ -31,14 +32,14 @@ pub struct RegisterHostVolume {
 
 impl Command for RegisterHostVolume {
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
-        every_server_supports(view, CSI_LEVEL, "volumes")?;
+        require_all_servers_support(view, CSI_LEVEL, "volumes")?;
         let mut volume = self.volume.clone();
         validate(&volume, true)?;
         if volume.id.is_empty() {
             volume.id = stamp.uuid(0);
         }
         if view.get::<Nodes>(volume.node_id.as_str())?.is_none() {
-            return Err(Refusal::refused(format!(
+            return Err(Refusal::by_rule(format!(
                 "node {} not found",
                 volume.node_id
             )));
@@ -47,24 +48,24 @@ impl Command for RegisterHostVolume {
         if let Some(known) = view.get::<HostVolumes>(key)? {
             let kept =
                 drover_projections::apply::check_host_volume_immutable_fields(&known, &volume);
-            kept.map_err(Refusal::refused)?;
+            kept.map_err(Refusal::by_rule)?;
         }
-        Ok(Decision::free(HostVolumeRegistered { volume }))
+        Ok(Decision::unguarded(HostVolumeRegistered { volume }))
     }
 }
 
-/// Refuses a volume that lacks what every volume has; `placed` says whether a node is among that.
+/// Refuses a volume that lacks what every volume has; with `require_node` a node is among that.
 ///
 /// # Errors
 /// All that is wrong, in one text.
-pub fn validate(volume: &HostVolume, placed: bool) -> Result<(), Refusal> {
+pub fn validate(volume: &HostVolume, require_node: bool) -> Result<(), Refusal> {
     let mut wrong = Vec::new();
     if !is_name(&volume.name, &['_', '.', '[', ']']) {
         wrong.push(format!("invalid volume name \"{}\"", volume.name));
     }
     for (missing, text) in [
         (volume.namespace.is_empty(), "missing namespace"),
-        (placed && volume.node_id.is_empty(), "missing node ID"),
+        (require_node && volume.node_id.is_empty(), "missing node ID"),
         (
             volume.requested_capabilities.is_empty(),
             "must include at least one capability block",
@@ -112,20 +113,20 @@ pub struct DeleteHostVolume {
 
 impl Command for DeleteHostVolume {
     fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
-        every_server_supports(view, CSI_LEVEL, "volumes")?;
+        require_all_servers_support(view, CSI_LEVEL, "volumes")?;
         if self.id.is_empty() {
             return Err(Refusal::bad_request("missing volume ID"));
         }
         let key = (self.namespace.as_str(), self.id.as_str());
         let Some(known) = view.get::<HostVolumes>(key)? else {
-            return Err(Refusal::refused(format!("no such volume: {}", self.id)));
+            return Err(Refusal::by_rule(format!("no such volume: {}", self.id)));
         };
         let users = host_volumes::users(view, &known)?;
         if !users.is_empty() {
             let text = drover_projections::apply::host_volume_in_use(&self.id, &users);
-            return Err(Refusal::refused(text));
+            return Err(Refusal::by_rule(text));
         }
-        Ok(Decision::free(HostVolumeDeleted {
+        Ok(Decision::unguarded(HostVolumeDeleted {
             namespace: self.namespace.clone(),
             volume_id: self.id.clone(),
             force: self.force,
@@ -142,13 +143,13 @@ pub struct ReleaseHostVolumeClaim {
 
 impl Command for ReleaseHostVolumeClaim {
     fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
-        every_server_supports(view, CSI_LEVEL, "volumes")?;
+        require_all_servers_support(view, CSI_LEVEL, "volumes")?;
         let scan = Scan::with_key_prefix::<Id>(self.id.as_str());
         let known = view.by_index_scan::<HostVolumeClaimsById>(scan).next();
         if known.transpose()?.is_none() {
-            return Err(Refusal::refused("claim not found"));
+            return Err(Refusal::by_rule("claim not found"));
         }
         let claim_id = self.id.clone();
-        Ok(Decision::free(HostVolumeClaimReleased { claim_id }))
+        Ok(Decision::unguarded(HostVolumeClaimReleased { claim_id }))
     }
 }

@@ -24,11 +24,11 @@ pub struct UpsertRootKey {
 impl Command for UpsertRootKey {
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         if self.key.key_id.is_empty() {
-            return Err(Refusal::refused("root key metadata is missing the key ID"));
+            return Err(Refusal::by_rule("root key metadata is missing the key ID"));
         }
         if !root_key::ALL.contains(&self.key.state.as_str()) {
             let text = format!("root key state \"{}\" is invalid", self.key.state);
-            return Err(Refusal::refused(text));
+            return Err(Refusal::by_rule(text));
         }
         let mut key = self.key.clone();
         if key.create_time == 0 {
@@ -58,18 +58,18 @@ pub struct DeleteRootKey {
 impl Command for DeleteRootKey {
     fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         if self.key_id.is_empty() {
-            return Err(Refusal::refused("root key ID is required"));
+            return Err(Refusal::by_rule("root key ID is required"));
         }
         let known = view.get::<RootKeys>(self.key_id.as_str())?;
-        let known = known.ok_or_else(|| Refusal::refused("root key not found"))?;
+        let known = known.ok_or_else(|| Refusal::by_rule("root key not found"))?;
         if known.meta.state == root_key::ACTIVE {
             let text = "active root key cannot be deleted - call rotate first";
-            return Err(Refusal::refused(text));
+            return Err(Refusal::by_rule(text));
         }
         if !self.force && query::root_key_in_use(view, &self.key_id)? {
-            return Err(Refusal::refused("root key in use, cannot delete"));
+            return Err(Refusal::by_rule("root key in use, cannot delete"));
         }
         let (key_id, force) = (self.key_id.clone(), self.force);
-        Ok(Decision::free(RootKeyDeleted { key_id, force }))
+        Ok(Decision::unguarded(RootKeyDeleted { key_id, force }))
     }
 }

@@ -91,7 +91,7 @@ pub enum Decision {
 }
 
 impl Decision {
-    /// An event that rests on nothing but what apply checks itself.
+    /// An event without guards: it rests on nothing but what apply checks itself.
     pub fn free(event: impl Into<Event>) -> Self {
         Self::guarded(event, Vec::new())
     }

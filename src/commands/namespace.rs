@@ -26,7 +26,7 @@ impl Command for UpsertNamespaces {
         let mut namespaces = self.namespaces.clone();
         for namespace in &mut namespaces {
             if !is_name(&namespace.name, &[]) {
-                return Err(invalid(
+                return Err(invalid_namespace_error(
                     &namespace.name,
                     &format!(
                         "invalid name \"{}\". Must match regex ^[a-zA-Z0-9-]{{1,128}}$",
@@ -35,11 +35,14 @@ impl Command for UpsertNamespaces {
                 ));
             }
             if namespace.description.len() > 256 {
-                return Err(invalid(&namespace.name, "description longer than 256"));
+                return Err(invalid_namespace_error(
+                    &namespace.name,
+                    "description longer than 256",
+                ));
             }
-            if let Some(what) = unbuilt(namespace) {
+            if let Some(what) = unsupported_setting(namespace) {
                 let why = format!("{what} are not supported by this version of drover");
-                return Err(invalid(&namespace.name, &why));
+                return Err(invalid_namespace_error(&namespace.name, &why));
             }
             namespace.create_index = 0;
             namespace.modify_index = 0;
@@ -48,13 +51,13 @@ impl Command for UpsertNamespaces {
                 .map_err(|error| Refusal::internal(error.to_string()))?;
             namespace.hash = Base64::from(Sha256::digest(text).to_vec());
         }
-        Ok(Decision::free(NamespacesUpserted { namespaces }))
+        Ok(Decision::unguarded(NamespacesUpserted { namespaces }))
     }
 }
 
-/// A setting of a namespace that would have no effect: it is refused, for who sets a limit relies
-/// on it.
-fn unbuilt(namespace: &Namespace) -> Option<&'static str> {
+/// A setting of a namespace that would have no effect: it is refused, because a user who sets a
+/// limit relies on it.
+fn unsupported_setting(namespace: &Namespace) -> Option<&'static str> {
     let can = namespace.capabilities.as_ref();
     let drivers = can.is_some_and(|can| {
         !can.enabled_task_drivers.is_empty() || !can.disabled_task_drivers.is_empty()
@@ -86,8 +89,8 @@ fn unbuilt(namespace: &Namespace) -> Option<&'static str> {
     .find_map(|(what, set)| set.then_some(what))
 }
 
-fn invalid(name: &str, why: &str) -> Refusal {
-    Refusal::refused(format!(
+fn invalid_namespace_error(name: &str, why: &str) -> Refusal {
+    Refusal::by_rule(format!(
         "Invalid namespace \"{name}\": 1 error occurred:\n\t* {why}\n\n"
     ))
 }
@@ -108,13 +111,13 @@ impl Command for DeleteNamespaces {
         }
         for name in &self.names {
             if name == DEFAULT_NAMESPACE {
-                return Err(Refusal::refused("can not delete default namespace"));
+                return Err(Refusal::by_rule("can not delete default namespace"));
             }
-            if view.modified::<Namespaces>(name.as_str())?.is_none() {
-                return Err(Refusal::refused("namespace not found"));
+            if !view.contains::<Namespaces>(name.as_str())? {
+                return Err(Refusal::by_rule("namespace not found"));
             }
         }
-        Ok(Decision::free(NamespacesDeleted {
+        Ok(Decision::unguarded(NamespacesDeleted {
             names: self.names.clone(),
         }))
     }

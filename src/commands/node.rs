@@ -41,7 +41,7 @@ impl Command for RegisterNode {
         ] {
             if value.is_empty() {
                 let text = format!("missing {what} for client registration");
-                return Err(Refusal::refused(text));
+                return Err(Refusal::by_rule(text));
             }
         }
         check_names([
@@ -52,7 +52,7 @@ impl Command for RegisterNode {
             ("node pool", &node.node_pool),
         ])?;
         if !node.status.is_empty() && !status::ALL.contains(&node.status.as_str()) {
-            return Err(Refusal::refused("invalid status for node"));
+            return Err(Refusal::by_rule("invalid status for node"));
         }
         if node.node_pool.is_empty() {
             node.node_pool = drover_events::model::status::DEFAULT_NODE_POOL.to_owned();
@@ -62,7 +62,7 @@ impl Command for RegisterNode {
         let event = match &known {
             Some(known) if known.secret_id != node.secret_id => {
                 let text = "node secret ID does not match. Not registering node.";
-                return Err(Refusal::refused(text));
+                return Err(Refusal::by_rule(text));
             }
             Some(known) if same_description(known, &node) => {
                 return Ok(Decision::Nothing(Reply::None));
@@ -123,7 +123,7 @@ pub struct UpdateNodeStatus {
 impl Command for UpdateNodeStatus {
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         if !status::ALL.contains(&self.status.as_str()) {
-            return Err(Refusal::refused("invalid status for node"));
+            return Err(Refusal::by_rule("invalid status for node"));
         }
         let node = known(view, &self.node_id)?;
         let becomes = next_status(view, &node, &self.status)?;
@@ -375,7 +375,8 @@ impl Command for CompleteDrains {
             let Some(node) = view.get::<Nodes>(key)? else {
                 continue;
             };
-            if node.drain_strategy.is_none() || view.modified::<Nodes>(key)? != Some(*modify_index)
+            if node.drain_strategy.is_none()
+                || view.modify_index::<Nodes>(key)? != Some(*modify_index)
             {
                 continue;
             }
@@ -420,12 +421,12 @@ impl Command for UpdateNodeEligibility {
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         if !eligibility::ALL.contains(&self.eligibility.as_str()) {
             let text = format!("invalid scheduling eligibility \"{}\"", self.eligibility);
-            return Err(Refusal::refused(text));
+            return Err(Refusal::by_rule(text));
         }
         let node = known(view, &self.node_id)?;
         let becomes_eligible = self.eligibility == eligibility::ELIGIBLE;
         if node.drain_strategy.is_some() && becomes_eligible {
-            return Err(Refusal::refused(
+            return Err(Refusal::by_rule(
                 "can not set node's scheduling eligibility to eligible while it is draining",
             ));
         }
@@ -462,7 +463,7 @@ pub struct DeregisterNodes {
 impl Command for DeregisterNodes {
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         if self.node_ids.is_empty() {
-            return Err(Refusal::refused(
+            return Err(Refusal::by_rule(
                 "missing node IDs for client deregistration",
             ));
         }
@@ -475,7 +476,7 @@ impl Command for DeregisterNodes {
                 continue;
             }
             // Of several, those of the page before are gone.
-            if self.node_ids.len() > 1 && view.modified::<Nodes>(id.as_str())?.is_none() {
+            if self.node_ids.len() > 1 && !view.contains::<Nodes>(id.as_str())? {
                 continue;
             }
             let node = known(view, id)?;
@@ -495,7 +496,7 @@ impl Command for DeregisterNodes {
             }
         }
         if node_ids.is_empty() {
-            return Err(Refusal::refused("node not found"));
+            return Err(Refusal::by_rule("node not found"));
         }
         let event = NodesDeregistered { node_ids, evals };
         Ok(match more {
@@ -532,12 +533,12 @@ pub struct AddNodeEvents {
 impl Command for AddNodeEvents {
     fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         if self.events.is_empty() {
-            return Err(Refusal::refused("no node events given"));
+            return Err(Refusal::by_rule("no node events given"));
         }
         for id in self.events.keys() {
             known(view, id)?;
         }
-        Ok(Decision::free(NodeEventsUpserted {
+        Ok(Decision::unguarded(NodeEventsUpserted {
             events: self.events.clone(),
         }))
     }
@@ -555,9 +556,9 @@ fn as_used(view: &View, id: &str) -> Result<Guard, Refusal> {
 
 fn known(view: &View, id: &str) -> Result<Node, Refusal> {
     if id.is_empty() {
-        return Err(Refusal::refused("missing node ID"));
+        return Err(Refusal::by_rule("missing node ID"));
     }
-    nodes::get(view, id)?.ok_or_else(|| Refusal::refused("node not found"))
+    nodes::get(view, id)?.ok_or_else(|| Refusal::by_rule("node not found"))
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ impl Command for DrainAllocs {
         let mut guards = Vec::with_capacity(self.nodes.len());
         let mut changed = BTreeSet::new();
         for (id, index) in &self.nodes {
-            if view.modified::<Nodes>(id.as_str())? == Some(*index) {
+            if view.modify_index::<Nodes>(id.as_str())? == Some(*index) {
                 guards.push(view.guard::<Nodes>(id.as_str())?);
             } else {
                 changed.insert(id.as_str());

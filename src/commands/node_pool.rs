@@ -48,7 +48,7 @@ impl Command for UpsertNodePools {
                 serde_json::to_vec(pool).map_err(|error| Refusal::internal(error.to_string()))?;
             pool.hash = Base64::from(Sha256::digest(text).to_vec());
         }
-        Ok(Decision::free(NodePoolsUpserted { node_pools }))
+        Ok(Decision::unguarded(NodePoolsUpserted { node_pools }))
     }
 }
 
@@ -70,11 +70,11 @@ impl Command for DeleteNodePools {
                 let text = format!("deleting node pool \"{name}\" is not allowed");
                 return Err(Refusal::bad_request(text));
             }
-            if view.modified::<NodePools>(name.as_str())?.is_none() {
+            if !view.contains::<NodePools>(name.as_str())? {
                 return Err(Refusal::not_found(format!("node pool {name} not found")));
             }
         }
-        Ok(Decision::free(NodePoolsDeleted {
+        Ok(Decision::unguarded(NodePoolsDeleted {
             names: self.names.clone(),
         }))
     }

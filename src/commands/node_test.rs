@@ -228,7 +228,11 @@ fn a_drain_has_its_deadline_and_ends_in_words() {
     };
     let text = "can not set node's scheduling eligibility to eligible while it is draining";
     assert_eq!(world.refusal(&eligible).1, text);
-    let set = world.view().modified::<Nodes>(&id(10)).unwrap().unwrap();
+    let set = world
+        .view()
+        .modify_index::<Nodes>(&id(10))
+        .unwrap()
+        .unwrap();
     let drained = |number, modify_index| DrainedNode {
         id: id(number),
         modify_index,

@@ -46,7 +46,9 @@ impl Command for UpsertServices {
         if services.is_empty() {
             return Ok(Decision::Nothing(Reply::None));
         }
-        Ok(Decision::free(ServiceRegistrationsUpserted { services }))
+        Ok(Decision::unguarded(ServiceRegistrationsUpserted {
+            services,
+        }))
     }
 }
 
@@ -130,7 +132,7 @@ impl Command for KeepServices {
         if services.is_empty() {
             return Ok(Decision::Nothing(Reply::None));
         }
-        Ok(Decision::free(ServiceRegistrationsDeleted {
+        Ok(Decision::unguarded(ServiceRegistrationsDeleted {
             services,
             ..ServiceRegistrationsDeleted::default()
         }))
@@ -148,14 +150,14 @@ pub struct DeleteService {
 impl Command for DeleteService {
     fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         let key = (self.namespace.as_str(), self.id.as_str());
-        if view.modified::<Services>(key)?.is_none() {
+        if !view.contains::<Services>(key)? {
             return Err(Refusal::not_found("service registration not found"));
         }
         let key = ServiceKey {
             namespace: self.namespace.clone(),
             id: self.id.clone(),
         };
-        Ok(Decision::free(ServiceRegistrationsDeleted {
+        Ok(Decision::unguarded(ServiceRegistrationsDeleted {
             services: vec![key],
             ..ServiceRegistrationsDeleted::default()
         }))
@@ -188,7 +190,7 @@ impl Command for DeleteServicesOfNode {
                 guards: Vec::new(),
             });
         }
-        Ok(Decision::free(ServiceRegistrationsDeleted {
+        Ok(Decision::unguarded(ServiceRegistrationsDeleted {
             node_id: self.node_id.clone(),
             ..ServiceRegistrationsDeleted::default()
         }))

@@ -37,16 +37,20 @@ pub(super) fn eval_of(id: String, job: &Job, triggered_by: &str, now: i64) -> Ev
     made
 }
 
-/// Whether every server reads what this feature level brought: only then is it written.
-pub(super) fn supports(view: &View, level: u32) -> Result<bool, Refusal> {
+/// Whether every server supports a feature level: only then is what it brought written.
+pub(super) fn all_servers_support(view: &View, level: u32) -> Result<bool, Refusal> {
     let known = view.get::<ClusterMetaTable>(())?;
     Ok(known.is_some_and(|known| known.feature_level >= level))
 }
 
-/// Refuses while a server may not apply what a feature level brought: the servers' states would
-/// differ.
-pub(super) fn every_server_supports(view: &View, level: u32, what: &str) -> Result<(), Refusal> {
-    match supports(view, level)? {
+/// Refuses while a server may not support a feature level: it would not apply what that brought,
+/// and the servers' states would differ.
+pub(super) fn require_all_servers_support(
+    view: &View,
+    level: u32,
+    what: &str,
+) -> Result<(), Refusal> {
+    match all_servers_support(view, level)? {
         true => Ok(()),
         false => Err(Refusal::new(
             Code::Unavailable,

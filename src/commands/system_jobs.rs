@@ -51,7 +51,7 @@ impl Command for EvaluateOverlooked {
             return Ok(Decision::Nothing(Reply::None));
         }
         let decision = None;
-        Ok(Decision::free(EvalsUpserted { evals, decision }))
+        Ok(Decision::unguarded(EvalsUpserted { evals, decision }))
     }
 
     /// It follows from what made the node usable.

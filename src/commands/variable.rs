@@ -35,7 +35,7 @@ fn check(view: &View, var: &VariableEncrypted, quota: u64) -> Result<(), Refusal
         .get::<VariableQuotas>(namespace)?
         .map_or(0, |row| row.size);
     let by = variable_size(var) - known.map_or(0, |known| variable_size(&known));
-    check_quota(namespace, used, by, quota).map_err(Refusal::refused)?;
+    check_quota(namespace, used, by, quota).map_err(Refusal::by_rule)?;
     Ok(())
 }
 
@@ -59,7 +59,7 @@ impl Command for ApplyVariable {
             var.data = Default::default();
             var.key_id.clear();
         }
-        let quota = match supports(view, QUOTA_LEVEL)? {
+        let quota = match all_servers_support(view, QUOTA_LEVEL)? {
             true => self.quota,
             false => 0,
         };
@@ -67,6 +67,6 @@ impl Command for ApplyVariable {
             check(view, &var, quota)?;
         }
         let op = self.op;
-        Ok(Decision::free(VariableApplied { op, var, quota }))
+        Ok(Decision::unguarded(VariableApplied { op, var, quota }))
     }
 }

@@ -7,7 +7,7 @@
 use super::hcl1::HclNode;
 use super::kinds::set;
 use super::read::{BodyReader, FromNode, scalar};
-use super::statement::{lay, settings};
+use super::settings::{overlay, settings};
 use serde_json::{Value, json};
 
 /// What happens where a request cannot be written.
@@ -51,11 +51,11 @@ pub struct AuditConfig {
     /// Whether one that cannot be written is refused (`enforced`), or answered and counted
     /// (`best-effort`).
     pub delivery_guarantee: Guarantee => set shown "DeliveryGuarantee" by name,
-} also {
+} compat {
     /// Where Nomad writes requests down; its guarantee counts.
     sink = delivery_guarantee => sinks of Sink,
     /// Which requests Nomad leaves out.
-    filter = delivery_guarantee => filters off REQUESTS,
+    filter = delivery_guarantee => filters unsupported REQUESTS,
 }
 }
 
@@ -64,21 +64,21 @@ settings! {
 struct Sink {
     /// As that of the block around it.
     delivery_guarantee: Option<Guarantee> => set,
-} also {
+} compat {
     /// What kind of place it is.
-    kind: Value => set named "type" off REQUESTS,
+    kind: Value => set named "type" unsupported REQUESTS,
     /// How requests are written.
-    format: Value => set off REQUESTS,
+    format: Value => set unsupported REQUESTS,
     /// The file.
-    path: Value => set off REQUESTS,
+    path: Value => set unsupported REQUESTS,
     /// The file's permissions.
-    mode: Value => set off REQUESTS,
+    mode: Value => set unsupported REQUESTS,
     /// How large the file may get.
-    rotate_bytes: Value => set off REQUESTS,
+    rotate_bytes: Value => set unsupported REQUESTS,
     /// How old it may get.
-    rotate_duration: Value => set off REQUESTS,
+    rotate_duration: Value => set unsupported REQUESTS,
     /// How many old ones are kept.
-    rotate_max_files: Value => set off REQUESTS,
+    rotate_max_files: Value => set unsupported REQUESTS,
 }
 }
 
@@ -89,7 +89,7 @@ fn name(guarantee: &Guarantee) -> Value {
 fn sinks(guarantee: &mut Guarantee, name: &str, r: &mut BodyReader<'_>) {
     r.labelled(name, |_, r| {
         let mut sink = Sink::default();
-        lay(&mut sink, r);
+        overlay(&mut sink, r);
         if let Some(said) = sink.delivery_guarantee {
             *guarantee = said;
         }

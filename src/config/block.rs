@@ -6,7 +6,7 @@ use super::kinds::{
     HOUR, MILLISECOND, MINUTE, SECOND, kept, left_out, ns, seconds, set, switch, unread,
 };
 use super::read::BodyReader;
-use super::statement::settings;
+use super::settings::settings;
 use super::unsupported::ENTERPRISE;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -34,9 +34,9 @@ pub struct LogSettings {
     /// Keep this many old files; 0 keeps all.
     pub rotate_max_files: u64 => set named "log_rotate_max_files" shown "LogRotateMaxFiles",
     /// Send records to syslog.
-    pub enable_syslog: bool => switch shown "EnableSyslog" off SYSLOG,
+    pub enable_syslog: bool => switch shown "EnableSyslog" unsupported SYSLOG,
     /// Syslog's facility.
-    pub syslog_facility: String = "LOCAL0".into() => set shown "SyslogFacility" off SYSLOG,
+    pub syslog_facility: String = "LOCAL0".into() => set shown "SyslogFacility" unsupported SYSLOG,
 }
 }
 
@@ -83,7 +83,7 @@ pub struct AclConfig {
     pub role_ttl: Duration = ACL_CACHE => set [live] shown "RoleTTL" by ns,
     /// The token other regions replicate with.
     pub replication_token: Hidden<String> => set [live] shown "ReplicationToken" by left_out
-        off "there is one region: tokens are made where they are used",
+        unsupported "there is one region: tokens are made where they are used",
     /// The shortest life a token may be given.
     pub token_min_expiration_ttl: Duration = MINUTE
         => set [live] shown "TokenMinExpirationTTL" by ns,
@@ -134,17 +134,17 @@ pub struct TelemetryConfig {
     pub disable_allocation_hook_metrics: bool => switch,
     /// Addresses of push sinks by their attribute's name.
     pub sinks: BTreeMap<String, String> => unread named "",
-} also {
+} compat {
     /// Leave out the metrics of quotas.
-    disable_quota_utilization_metrics: bool => set off ENTERPRISE,
+    disable_quota_utilization_metrics: bool => set unsupported ENTERPRISE,
     /// Push metrics to a statsite of this address.
     statsite_address = sinks => kept,
     /// Push metrics to a statsd of this address.
     statsd_address = sinks => kept,
     /// Push metrics to Datadog.
-    datadog_address = sinks => kept off SINKS,
+    datadog_address = sinks => kept unsupported SINKS,
     /// What Datadog is told beside them.
-    datadog_tags: Vec<String> => set off SINKS,
+    datadog_tags: Vec<String> => set unsupported SINKS,
 }
 }
 
@@ -164,7 +164,7 @@ pub struct AutopilotConfig {
     /// How long a new server must be healthy before it votes.
     pub server_stabilization_time: Duration = 10 * SECOND
         => set shown "ServerStabilizationTime" by ns,
-} also {
+} compat {
     /// One voter of each zone.
     enable_redundancy_zones: bool => set,
     /// Leave upgrades of servers to the operator.
@@ -183,16 +183,16 @@ pub struct RpcConfig {
     /// How often an idle connection is probed.
     pub keep_alive_interval: Duration = 30 * SECOND => set,
     /// How long a write may take.
-    pub connection_write_timeout: Duration = 10 * SECOND => set off DEADLINES,
+    pub connection_write_timeout: Duration = 10 * SECOND => set unsupported DEADLINES,
     /// How long a dial may take.
     pub dial_timeout: Duration = 10 * SECOND => set,
-} also {
+} compat {
     /// Connections that wait to be accepted.
-    accept_backlog: u32 => set off "the system's default is used",
+    accept_backlog: u32 => set unsupported "the system's default is used",
     /// How long opening a stream may take.
-    stream_open_timeout: Duration => set off DEADLINES,
+    stream_open_timeout: Duration => set unsupported DEADLINES,
     /// How long closing one may take.
-    stream_close_timeout: Duration => set off DEADLINES,
+    stream_close_timeout: Duration => set unsupported DEADLINES,
 }
 }
 
@@ -235,7 +235,7 @@ pub struct UiConfig {
     pub show_cli_hints: bool = true => set,
     /// Its label, colours, links and policy, as given.
     pub extra: BTreeMap<String, serde_json::Value> => unread named "",
-} also {
+} compat {
     /// What browsers let it do.
     content_security_policy = extra => kept,
     /// A link to Consul's.
@@ -260,13 +260,13 @@ pub struct PluginConfig {
     /// The capabilities that tasks may have; absent: the driver's own list.
     pub allow_caps: Option<Vec<String>> => unread named "config.allow_caps",
     /// Arguments of the file.
-    pub args: Vec<String> => unread off "this driver is not a process of its own",
+    pub args: Vec<String> => unread unsupported "this driver is not a process of its own",
     /// What the plugin is given, as it is written.
     pub config: serde_json::Map<String, serde_json::Value> => unread,
-} also {
+} compat {
     /// Tasks of `exec` have the machine's root.
     no_pivot_root: bool
-        => unread named "config.no_pivot_root" off "a task's root is always its own",
+        => unread named "config.no_pivot_root" unsupported "a task's root is always its own",
 }
 }
 

@@ -3,7 +3,7 @@
 use super::kinds::{HOUR, MINUTE, SECOND, block, labelled, maybe, set, switch};
 use super::option;
 use super::server::ServerJoin;
-use super::statement::settings;
+use super::settings::settings;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,14 +23,14 @@ pub struct ClientConfig {
     pub alloc_dir: Option<PathBuf> => set shown "AllocDir",
     /// Where allocations are mounted; absent means `alloc_mounts` beside the data directory.
     pub alloc_mounts_dir: Option<PathBuf>
-        => set off "allocations are not mounted anywhere",
+        => set unsupported "allocations are not mounted anywhere",
     /// Where dynamic host volumes are made.
     pub host_volumes_dir: Option<PathBuf> => set,
     /// Where plugins that make host volumes lie.
     pub host_volume_plugin_dir: Option<PathBuf> => set,
     /// Where other plugins lie.
     pub common_plugin_dir: Option<PathBuf>
-        => set off "secrets of tasks come from variables",
+        => set unsupported "secrets of tasks come from variables",
     /// Servers to register with.
     pub servers: Vec<String> => set shown "Servers",
     /// How to find servers.
@@ -59,17 +59,17 @@ pub struct ClientConfig {
     pub disk_total_mb: u64 => set,
     /// Overrides the disk's free space in MB; 0 means as found.
     pub disk_free_mb: u64
-        => set off "what is free is measured; set client.disk_total_mb or reserved.disk",
+        => set unsupported "what is free is measured; set client.disk_total_mb or reserved.disk",
     /// Cores that may be reserved, `0-3,5`.
-    pub reservable_cores: String => set off "set reserved.cores: the rest may be reserved",
+    pub reservable_cores: String => set unsupported "set reserved.cores: the rest may be reserved",
     /// What is kept from tasks.
     pub reserved: Reserved => block,
     /// The longest a task's end may take.
     pub max_kill_timeout: Duration = 30 * SECOND => set [live],
     /// Lowest port for plugins.
-    pub client_min_port: u16 = 14_000 => set off SOCKETS,
+    pub client_min_port: u16 = 14_000 => set unsupported SOCKETS,
     /// Highest port for plugins.
-    pub client_max_port: u16 = 14_512 => set off SOCKETS,
+    pub client_max_port: u16 = 14_512 => set unsupported SOCKETS,
     /// Lowest dynamic port.
     pub min_dynamic_port: u16 = 20_000 => set shown "MinDynamicPort",
     /// Highest dynamic port.
@@ -87,24 +87,24 @@ pub struct ClientConfig {
     /// Remove volumes with their node.
     pub gc_volumes_on_node_gc: bool => switch,
     /// Make an id of our own rather than use the machine's.
-    pub no_host_uuid: bool = true => set off "a node's id is always one of its own",
+    pub no_host_uuid: bool = true => set unsupported "a node's id is always one of its own",
     /// Nobody runs commands beside tasks of this node, whatever he may.
     pub disable_remote_exec: bool => switch [live],
     /// Where CNI plugins lie.
-    pub cni_path: String = "/opt/cni/bin".into() => set off BRIDGE,
+    pub cni_path: String = "/opt/cni/bin".into() => set unsupported BRIDGE,
     /// Where CNI networks are described.
-    pub cni_config_dir: String = "/opt/cni/config".into() => set off BRIDGE,
+    pub cni_config_dir: String = "/opt/cni/config".into() => set unsupported BRIDGE,
     /// The bridge's name.
-    pub bridge_network_name: String = "nomad".into() => set off BRIDGE,
+    pub bridge_network_name: String = "nomad".into() => set unsupported BRIDGE,
     /// The bridge's addresses.
-    pub bridge_network_subnet: String = "172.26.64.0/20".into() => set off BRIDGE,
+    pub bridge_network_subnet: String = "172.26.64.0/20".into() => set unsupported BRIDGE,
     /// The same for IPv6.
-    pub bridge_network_subnet_ipv6: String => set off BRIDGE,
+    pub bridge_network_subnet_ipv6: String => set unsupported BRIDGE,
     /// Hairpin mode of the bridge.
-    pub bridge_network_hairpin_mode: bool => switch off BRIDGE,
+    pub bridge_network_hairpin_mode: bool => switch unsupported BRIDGE,
     /// The default host network listens everywhere.
     pub bind_wildcard_default_host_network: bool = true
-        => set off "ports are bound by the tasks themselves",
+        => set unsupported "ports are bound by the tasks themselves",
     /// Parent of the tasks' control groups; empty means by cgroup version.
     pub cgroup_parent: String => set,
     /// Offer the built-in service discovery.
@@ -117,22 +117,22 @@ pub struct ClientConfig {
     pub host_volumes: BTreeMap<String, HostVolume> => labelled named "host_volume",
     /// Host networks by name.
     pub host_networks: BTreeMap<String, HostNetwork>
-        => labelled named "host_network" off "ports are not bound to networks by name",
+        => labelled named "host_network" unsupported "ports are not bound to networks by name",
     /// Drain when stopping.
     pub drain_on_shutdown: Option<DrainOnShutdown> => maybe,
     /// Limits on downloads.
-    pub artifact: ArtifactConfig => block off "artifacts are not downloaded",
+    pub artifact: ArtifactConfig => block unsupported "artifacts are not downloaded",
     /// Template settings as given.
-    pub template: serde_json::Value => set off "templates are not rendered",
+    pub template: serde_json::Value => set unsupported "templates are not rendered",
     /// Fingerprint settings by name, as given.
-    pub fingerprint: serde_json::Value => set off "what a node has is always looked up",
+    pub fingerprint: serde_json::Value => set unsupported "what a node has is always looked up",
     /// The range of dynamic users.
-    pub users: serde_json::Value => set off "there are no dynamic users",
-} also {
+    pub users: serde_json::Value => set unsupported "there are no dynamic users",
+} compat {
     /// Take what processors can do from the system alone.
-    cpu_disable_dmidecode: bool => set off "dmidecode is not used",
+    cpu_disable_dmidecode: bool => set unsupported "dmidecode is not used",
     /// A file for what a client logs.
-    log_file: String => set off "a client logs where its agent does: log_file at the top",
+    log_file: String => set unsupported "a client logs where its agent does: log_file at the top",
 }
 }
 
@@ -222,7 +222,7 @@ pub struct ArtifactConfig {
     pub filesystem_isolation_extra_paths: Vec<String> => set,
     /// Variables handed to the download.
     pub set_environment_variables: String => set,
-} also {
+} compat {
     /// How long a download of this kind may take.
     gcs_timeout: Duration => set,
     /// How long a download of this kind may take.

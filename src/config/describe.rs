@@ -2,11 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::statement::part;
+use super::settings::block_to_json;
 use super::{Addresses, Config};
 
 impl Config {
-    /// The configuration for people and clients to read: what is stated as shown, and what follows
+    /// The configuration for people and clients to read: what is declared `shown`, and what follows
     /// from it. Tokens and keys are not in it.
     pub fn describe(&self) -> Value {
         let advertise = Addresses {
@@ -14,7 +14,7 @@ impl Config {
             rpc: self.rpc_advertise().ok(),
             serf: self.advertise.serf.clone(),
         };
-        let mut all = part(self);
+        let mut all = block_to_json(self);
         all["Addresses"] = addresses(&self.addresses, &self.bind_addr);
         all["AdvertiseAddrs"] = addresses(&advertise, &self.bind_addr);
         all["NodeName"] = json!(self.node_name());

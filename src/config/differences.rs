@@ -1,6 +1,6 @@
 //! What of a configuration is not as in another.
 
-use super::statement::{differences, take_over};
+use super::settings::{differences, take_over};
 use super::{AclConfig, ClientConfig, Config, TelemetryConfig};
 
 impl Config {

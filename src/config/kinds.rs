@@ -3,9 +3,9 @@
 //! Each kind is a function of the field, its name in files, and the body that is read.
 
 use super::read::{BodyReader, FromNode};
+pub(super) use super::settings::block_to_json;
+use super::settings::{Block, overlay};
 pub(super) use super::size::{size, size_above_zero};
-pub(super) use super::statement::part;
-use super::statement::{Block, lay};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -44,20 +44,20 @@ pub(super) fn above_zero<V: FromNode + Clone + Default + PartialEq>(
 
 /// A block.
 pub(super) fn block<V: Block>(out: &mut V, name: &str, r: &mut BodyReader<'_>) {
-    r.block(name, |r| lay(out, r));
+    r.block(name, |r| overlay(out, r));
 }
 
-/// A block that begins anew with each that is there.
-pub(super) fn afresh<V: Block>(out: &mut V, name: &str, r: &mut BodyReader<'_>) {
+/// A block that starts from its defaults in each file that has it.
+pub(super) fn reset<V: Block>(out: &mut V, name: &str, r: &mut BodyReader<'_>) {
     r.block(name, |r| {
         *out = V::default();
-        lay(out, r);
+        overlay(out, r);
     });
 }
 
 /// A block that may be absent.
 pub(super) fn maybe<V: Block>(out: &mut Option<V>, name: &str, r: &mut BodyReader<'_>) {
-    r.block(name, |r| lay(out.get_or_insert_default(), r));
+    r.block(name, |r| overlay(out.get_or_insert_default(), r));
 }
 
 /// Blocks with labels.
@@ -67,13 +67,13 @@ pub(super) fn labelled<V: Block>(
     r: &mut BodyReader<'_>,
 ) {
     r.labelled(name, |label, r| {
-        lay(out.entry(label.to_owned()).or_default(), r);
+        overlay(out.entry(label.to_owned()).or_default(), r);
     });
 }
 
 /// Settings that stand beside those of the block they are a field of.
-pub(super) fn flat<V: Block>(out: &mut V, _: &str, r: &mut BodyReader<'_>) {
-    lay(out, r);
+pub(super) fn inline<V: Block>(out: &mut V, _: &str, r: &mut BodyReader<'_>) {
+    overlay(out, r);
 }
 
 /// A value that is kept in a map under its name.

@@ -1,7 +1,7 @@
 //! What callers may take: connections, requests, bytes.
 
 use super::kinds::{SECOND, seconds, set, size};
-use super::statement::settings;
+use super::settings::settings;
 use serde_json::{Value, json};
 use std::time::Duration;
 

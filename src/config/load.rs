@@ -1,9 +1,9 @@
-//! Finds the files, reads each over what came before, and reports every problem with its place.
+//! Finds the files, reads each over what came before, and reports every problem with its location.
 
 use super::Config;
 use super::hcl1::{self, SyntaxError};
 use super::read::{BodyReader, Problem};
-use super::statement::lay;
+use super::settings::overlay;
 use std::path::{Path, PathBuf};
 
 /// Why no configuration came of it.
@@ -47,7 +47,14 @@ pub enum ConfigError {
 }
 
 fn list(path: &Path, problems: &[Problem]) -> String {
-    let line = |p: &Problem| format!("Error loading {}:{}: {}", path.display(), p.place, p.text);
+    let line = |p: &Problem| {
+        format!(
+            "Error loading {}:{}: {}",
+            path.display(),
+            p.location,
+            p.text
+        )
+    };
     problems.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
@@ -113,14 +120,14 @@ fn load_file(config: &mut Config, path: &Path) -> Result<(), ConfigError> {
     let node = hcl1::parse(&text).map_err(syntax)?;
     let mut problems = Vec::new();
     if let Some(mut reader) = BodyReader::open(&node, "", &mut problems) {
-        lay(config, &mut reader);
+        overlay(config, &mut reader);
         reader.finish();
     }
     if problems.is_empty() {
         config.files.push(path.to_owned());
         return Ok(());
     }
-    problems.sort_by_key(|p| (p.place.line, p.place.column));
+    problems.sort_by_key(|p| (p.location.line, p.location.column));
     Err(ConfigError::Content {
         path: path.to_owned(),
         problems,

@@ -2,8 +2,8 @@
 //! whole. The command line lays the environment and its flags over what is read here; a reload
 //! makes another value.
 //!
-//! - Every setting is stated once, in the struct of its block: see `statement.rs` before you add
-//!   one. Later files win, lists grow, maps merge. Unknown keys are refused with their place.
+//! - Every setting is declared once, in the struct of its block: see `settings.rs` before you add
+//!   one. Later files win, lists grow, maps merge. Unknown keys are refused with their location.
 //! - Nothing here has interior mutability. [`SharedConfig`] is the only accessor: who wants a
 //!   change copies, alters the copy and swaps it; holders of the old value do not see it (ENV-01).
 //! - It must not know who uses it: all of it is plain values, which those above turn into what
@@ -27,9 +27,9 @@ mod publisher;
 mod read;
 mod retention;
 mod server;
+mod settings;
 mod shared;
 mod size;
-mod statement;
 mod tls;
 mod unsupported;
 
@@ -42,7 +42,7 @@ pub use check::{check, trusted_proxies};
 pub use client::{
     ArtifactConfig, ClientConfig, DrainOnShutdown, HostNetwork, HostVolume, Reserved,
 };
-pub use drover_hcl1::{Place, SyntaxError};
+pub use drover_hcl1::{Location, SyntaxError};
 pub use hidden::Hidden;
 pub use limits::{BODIES, LimitsConfig, PER_CLIENT};
 pub use load::{ConfigError, load};
@@ -54,16 +54,16 @@ pub use retention::{ArchiveConfig, Keep, RetentionConfig};
 pub use server::{
     DefaultSchedulerConfig, PlanRejectionTracker, SearchConfig, ServerConfig, ServerJoin,
 };
+pub use settings::{ReloadMode, SettingInfo, all_settings};
 pub use shared::SharedConfig;
-pub use statement::{ReloadClass, Stated, stated};
 pub use tls::{CIPHER_SUITES, cipher_suites, min_version};
 pub use unsupported::{UNSUPPORTED, Unsupported, WithoutEffect, advice, without_effect};
 
 use block::plugins;
 use drover_hcl1 as hcl1;
-use kinds::{block, flat, part, set, switch, unread};
+use kinds::{block, block_to_json, inline, set, switch, unread};
 use serde_json::Value;
-use statement::{settings, take_over};
+use settings::{settings, take_over};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -86,7 +86,7 @@ pub struct Config {
     /// Where plugins lie that are files; absent means `<data_dir>/plugins`.
     pub plugin_dir: Option<PathBuf> => set shown "PluginDir",
     /// How the agent logs.
-    pub log: LogSettings => flat named "" [live by take_over] shown "" by part,
+    pub log: LogSettings => inline named "" [live by take_over] shown "" by block_to_json,
     /// The address to listen on unless `addresses` names another.
     pub bind_addr: String = "0.0.0.0".into() => set shown "BindAddr",
     /// Profiling routes.
@@ -106,57 +106,57 @@ pub struct Config {
     /// proxy's own: `limits.http_max_conns_per_client` is to leave room for them. Not Nomad's.
     pub http_trusted_proxies: Vec<String> => set shown "HTTPTrustedProxies",
     /// The three ports.
-    pub ports: Ports => block shown "Ports" by part,
+    pub ports: Ports => block shown "Ports" by block_to_json,
     /// Addresses to listen on, each defaulting to `bind_addr`.
     pub addresses: Addresses => block,
     /// Addresses told to others.
     pub advertise: Addresses => block,
     /// The server's block.
-    pub server: ServerConfig => block shown "Server" by part,
+    pub server: ServerConfig => block shown "Server" by block_to_json,
     /// The client's block.
-    pub client: ClientConfig => block [each] shown "Client" by part,
+    pub client: ClientConfig => block [per_setting] shown "Client" by block_to_json,
     /// Access control.
-    pub acl: AclConfig => block [each] shown "ACL" by part,
+    pub acl: AclConfig => block [per_setting] shown "ACL" by block_to_json,
     /// Limits on connections.
-    pub limits: LimitsConfig => block [live] shown "Limits" by part,
+    pub limits: LimitsConfig => block [live] shown "Limits" by block_to_json,
     /// Metrics.
-    pub telemetry: TelemetryConfig => block [each] shown "Telemetry" by part,
+    pub telemetry: TelemetryConfig => block [per_setting] shown "Telemetry" by block_to_json,
     /// Where events are published.
     pub event_publisher: EventPublisherConfig => block,
     /// Autopilot's first settings.
-    pub autopilot: AutopilotConfig => block shown "Autopilot" by part
-        off "there is one server: no other is dead, behind or new",
+    pub autopilot: AutopilotConfig => block shown "Autopilot" by block_to_json
+        unsupported "there is one server: no other is dead, behind or new",
     /// Transport between agents.
     pub rpc: RpcConfig => block,
     /// TLS.
-    pub tls: TlsConfig => block [live] shown "TLSConfig" by part,
+    pub tls: TlsConfig => block [live] shown "TLSConfig" by block_to_json,
     /// The user interface's settings.
-    pub ui: UiConfig => block shown "UI" by part off "there is no user interface",
+    pub ui: UiConfig => block shown "UI" by block_to_json unsupported "there is no user interface",
     /// `plugin "<name>"` blocks by name.
     pub plugins: BTreeMap<String, PluginConfig>
         => plugins of PluginConfig named "plugin",
     /// The log of requests that change nothing but matter.
-    pub audit: AuditConfig => block shown "Audit" by part,
+    pub audit: AuditConfig => block shown "Audit" by block_to_json,
     /// The files this was read from, in order.
-    pub files: Vec<PathBuf> => unread named "" [reported] shown "Files",
-} also {
+    pub files: Vec<PathBuf> => unread named "" [computed] shown "Files",
+} compat {
     /// Whether newer versions are looked for.
     disable_update_check: bool => set,
     /// Whether that tells who looks.
     disable_anonymous_signature: bool => set,
     /// How Consul is reached.
-    consul: Value => set off "use services with provider = \"nomad\"",
+    consul: Value => set unsupported "use services with provider = \"nomad\"",
     /// How Vault is reached.
-    vault: Value => set off "secrets of tasks come from variables",
+    vault: Value => set unsupported "secrets of tasks come from variables",
     /// Policies for jobs.
-    sentinel: Value => set off ENTERPRISE,
+    sentinel: Value => set unsupported ENTERPRISE,
     /// What is told of an installation.
-    reporting: Value => set off ENTERPRISE,
+    reporting: Value => set unsupported ENTERPRISE,
     /// Who wraps key material.
     keyring: Value => set
-        off "key material is wrapped by a file of the server; there is no external one",
+        unsupported "key material is wrapped by a file of the server; there is no external one",
     /// Another system's log.
-    eventlog: Value => set off "it is for another operating system",
+    eventlog: Value => set unsupported "it is for another operating system",
 }
 }
 

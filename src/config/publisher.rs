@@ -11,7 +11,7 @@ use drover_events::{EventKind, Topic};
 use super::hcl1::HclNode;
 use super::kinds::{MILLISECOND, SECOND, block, maybe, set};
 use super::read::FromNode;
-use super::statement::settings;
+use super::settings::settings;
 
 settings! {
 /// What the publisher of events was told.

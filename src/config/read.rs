@@ -3,7 +3,7 @@
 //! A file is read *onto* the configuration that earlier files left: scalars are replaced, lists
 //! grow, maps merge by key. That is all there is to merging.
 
-use super::hcl1::{HclNode, HclValue, ObjectEntry, Place};
+use super::hcl1::{HclNode, HclValue, Location, ObjectEntry};
 use super::unsupported;
 use drover_events::duration;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Where.
-    pub place: Place,
+    pub location: Location,
     /// What, with the block's path before it.
     pub text: String,
 }
@@ -47,7 +47,7 @@ impl<'a> BodyReader<'a> {
             other => {
                 let text = format!("{path} must be a block, not {}", other.kind());
                 problems.push(Problem {
-                    place: node.place,
+                    location: node.location,
                     text,
                 });
                 None
@@ -68,13 +68,13 @@ impl<'a> BodyReader<'a> {
         found
     }
 
-    fn problem(&mut self, place: Place, text: String) {
+    fn problem(&mut self, location: Location, text: String) {
         let text = if self.path.is_empty() {
             text
         } else {
             format!("{} {text}", self.path)
         };
-        self.problems.push(Problem { place, text });
+        self.problems.push(Problem { location, text });
     }
 
     /// Reads the attribute `key` onto `out`, if it is there. One that has no effect in this version
@@ -99,13 +99,13 @@ impl<'a> BodyReader<'a> {
         for node in self.take(key) {
             let before = out.clone();
             if let Err(text) = out.read(node) {
-                self.problem(node.place, format!("{key}: {text}"));
+                self.problem(node.location, format!("{key}: {text}"));
                 continue;
             }
             let changes = *out != before && !unsupported::is_off(node);
             if let Some(advice) = advice.filter(|_| changes) {
                 self.problem(
-                    node.place,
+                    node.location,
                     format!("{key} is not supported by this version: {advice}; remove it"),
                 );
             }
@@ -139,7 +139,7 @@ impl<'a> BodyReader<'a> {
         for node in self.take(key) {
             for node in spread(node) {
                 let HclValue::Object(entries) = &node.value else {
-                    self.problem(node.place, format!("{key} needs a label and a block"));
+                    self.problem(node.location, format!("{key} needs a label and a block"));
                     continue;
                 };
                 for entry in entries {
@@ -162,7 +162,7 @@ impl<'a> BodyReader<'a> {
             let ObjectEntry { key, node, .. } = &self.entries[at];
             if !unsupported::is_off(node) {
                 let text = format!("{key} is not supported by this version: {why}; remove it");
-                self.problem(node.place, text);
+                self.problem(node.location, text);
             }
         }
     }
@@ -199,7 +199,7 @@ impl<'a> BodyReader<'a> {
         };
         let text = format!("{path}unexpected keys {}", keys.join(", "));
         self.problems.push(Problem {
-            place: first.place,
+            location: first.location,
             text,
         });
     }

@@ -2,8 +2,8 @@
 //! `archive` of a server. Without limits everything is kept, but of the request log 1 GB.
 
 use super::hidden::Hidden;
-use super::kinds::{MINUTE, above_zero, afresh, block, set, size_above_zero};
-use super::statement::settings;
+use super::kinds::{MINUTE, above_zero, block, reset, set, size_above_zero};
+use super::settings::settings;
 use std::time::Duration;
 
 settings! {
@@ -30,7 +30,7 @@ pub struct RetentionConfig {
     /// Of the request log, which anybody can make grow: 1 GB where nothing is said. A block without
     /// limits keeps everything. Whole segments go; one ends with a quarter of the age at the
     /// latest, so nothing is kept for longer than five quarters of it.
-    pub requests: Keep = Keep { bytes: Some(REQUESTS), ..Keep::default() } => afresh,
+    pub requests: Keep = Keep { bytes: Some(REQUESTS), ..Keep::default() } => reset,
     /// How often it is looked at.
     pub interval: Duration = MINUTE => set,
     /// How long what is not in Kafka yet is kept, beyond what the limits say, once the publisher of

@@ -4,7 +4,7 @@ use super::hidden::Hidden;
 use super::kinds::{HOUR, MINUTE, SECOND, block, maybe, set, size, switch, unread};
 use super::read::BodyReader;
 use super::retention::{ArchiveConfig, RetentionConfig};
-use super::statement::{lay, settings};
+use super::settings::{overlay, settings};
 use super::unsupported::ENTERPRISE;
 use drover_events::model::status::algorithm;
 use serde_json::Value;
@@ -24,7 +24,8 @@ pub struct ServerConfig {
     /// How many servers form a new cluster; 0 waits for others.
     pub bootstrap_expect: u32 => set shown "BootstrapExpect",
     /// The region whose ACLs count; empty means this one.
-    pub authoritative_region: String => set shown "AuthoritativeRegion" off "there is one region",
+    pub authoritative_region: String
+        => set shown "AuthoritativeRegion" unsupported "there is one region",
     /// Where the server keeps its files; absent means `<data_dir>/server`.
     pub data_dir: Option<PathBuf> => set,
     /// Always 3.
@@ -56,11 +57,11 @@ pub struct ServerConfig {
     /// An expired token is forgotten after this long.
     pub acl_token_gc_threshold: Duration = HOUR => set,
     /// How often old keys are looked for.
-    pub root_key_gc_interval: Duration = 10 * MINUTE => set off KEYS,
+    pub root_key_gc_interval: Duration = 10 * MINUTE => set unsupported KEYS,
     /// An unused key is forgotten after this long.
-    pub root_key_gc_threshold: Duration = HOUR => set off KEYS,
+    pub root_key_gc_threshold: Duration = HOUR => set unsupported KEYS,
     /// A key is replaced after this long.
-    pub root_key_rotation_threshold: Duration = 720 * HOUR => set off KEYS,
+    pub root_key_rotation_threshold: Duration = 720 * HOUR => set unsupported KEYS,
     /// Time a node is given beyond its heartbeat's end.
     pub heartbeat_grace: Duration = 10 * SECOND => set,
     /// The shortest time between heartbeats.
@@ -70,31 +71,31 @@ pub struct ServerConfig {
     /// What every node is given after a change of leader.
     pub failover_heartbeat_ttl: Duration = 5 * MINUTE => set,
     /// Join again after leaving.
-    pub rejoin_after_leave: bool => switch off ONE_SERVER,
+    pub rejoin_after_leave: bool => switch unsupported ONE_SERVER,
     /// Availability zone.
-    pub redundancy_zone: String => set off ENTERPRISE,
+    pub redundancy_zone: String => set unsupported ENTERPRISE,
     /// Version used for upgrades.
-    pub upgrade_version: String => set off ENTERPRISE,
+    pub upgrade_version: String => set unsupported ENTERPRISE,
     /// Gossip's key.
-    pub encrypt: Hidden<String> => set off "there is no gossip to encrypt",
+    pub encrypt: Hidden<String> => set unsupported "there is no gossip to encrypt",
     /// How to find other servers.
-    pub server_join: ServerJoin => joins of ServerJoin off ONE_SERVER,
+    pub server_join: ServerJoin => joins of ServerJoin unsupported ONE_SERVER,
     /// Scheduler settings of a new cluster.
     pub default_scheduler_config: DefaultSchedulerConfig => block,
     /// Watches nodes that refuse plans.
     pub plan_rejection_tracker: PlanRejectionTracker
-        => block off "a refused plan is made again on newer state",
+        => block unsupported "a refused plan is made again on newer state",
     /// Serve the event stream.
     pub enable_event_broker: bool = true
-        => set off "the stream reads the log, and costs nothing until it is asked",
+        => set unsupported "the stream reads the log, and costs nothing until it is asked",
     /// Events kept ready for the stream.
     pub event_buffer_size: u64 = 100
-        => set off "the stream reads the log: every event that is kept is there",
+        => set unsupported "the stream reads the log: every event that is kept is there",
     /// Search settings.
     pub search: SearchConfig => block,
     /// Deployment queries per second.
     pub deploy_query_rate_limit: f64 = 2.0
-        => set off "deployments are told of changes, not polled",
+        => set unsupported "deployments are told of changes, not polled",
     /// Priority of jobs that name none.
     pub job_default_priority: i64 = 50 => set,
     /// The highest priority a job may have.
@@ -108,10 +109,10 @@ pub struct ServerConfig {
     /// The most bytes the variables of a namespace may take; 0: any number.
     pub variables_quota: u64 => size,
     /// The issuer named in identities.
-    pub oidc_issuer: String => set off "identities name no issuer",
+    pub oidc_issuer: String => set unsupported "identities name no issuer",
     /// How long a start may take.
     pub start_timeout: Duration = 30 * SECOND
-        => set off "a start takes as long as it takes",
+        => set unsupported "a start takes as long as it takes",
     /// Events between two records of the tables' digests in the log; 0: none.
     pub digest_events: u64 = 16_384 => set,
     /// Events after which a checkpoint of the log is signed.
@@ -122,43 +123,43 @@ pub struct ServerConfig {
     pub retention: RetentionConfig => block,
     /// Where what is dropped of it is copied to before.
     pub archive: Option<ArchiveConfig> => maybe,
-} also {
+} compat {
     /// As in `server_join`.
-    start_join: Vec<String> => unread off ONE_SERVER,
+    start_join: Vec<String> => unread unsupported ONE_SERVER,
     /// As in `server_join`.
-    retry_join: Vec<String> => unread off ONE_SERVER,
+    retry_join: Vec<String> => unread unsupported ONE_SERVER,
     /// As in `server_join`.
     retry_max: u32 => unread,
     /// As in `server_join`.
     retry_interval: Duration => unread,
     /// Tuning of a store of Raft's.
-    raft_boltdb: Value => set off LOG,
+    raft_boltdb: Value => set unsupported LOG,
     /// Which store Raft has.
-    raft_logstore: Value => set off LOG,
+    raft_logstore: Value => set unsupported LOG,
     /// Events between two snapshots of Raft's.
-    raft_snapshot_threshold: u64 => set off LOG,
+    raft_snapshot_threshold: u64 => set unsupported LOG,
     /// Events that are kept behind a snapshot.
-    raft_trailing_logs: u64 => set off LOG,
+    raft_trailing_logs: u64 => set unsupported LOG,
     /// How often it is looked whether a snapshot is due.
-    raft_snapshot_interval: Duration => set off LOG,
+    raft_snapshot_interval: Duration => set unsupported LOG,
     /// How nodes are let in.
-    client_introduction: Value => set off "nodes are recognised by their secret",
+    client_introduction: Value => set unsupported "nodes are recognised by their secret",
     /// Whether the next plan is looked at while one is written.
-    plan_apply_pipeline: Value => set off "plans are always pipelined",
+    plan_apply_pipeline: Value => set unsupported "plans are always pipelined",
     /// The file of the license.
-    license_path: String => set off ENTERPRISE,
+    license_path: String => set unsupported ENTERPRISE,
     /// A file for what a server logs.
-    log_file: String => set off "a server logs where its agent does: log_file at the top",
+    log_file: String => set unsupported "a server logs where its agent does: log_file at the top",
     /// A server that only reads.
-    non_voting_server: bool => set off ENTERPRISE,
+    non_voting_server: bool => set unsupported ENTERPRISE,
     /// An installation to try things in.
-    non_production: bool => set off ENTERPRISE,
+    non_production: bool => set unsupported ENTERPRISE,
 }
 }
 
 /// What is said of joining may stand in the block of the server itself too.
 fn joins(join: &mut ServerJoin, name: &str, r: &mut BodyReader<'_>) {
-    lay(join, r);
+    overlay(join, r);
     block(join, name, r);
 }
 
@@ -173,9 +174,9 @@ pub struct ServerJoin {
     /// Tried until one answers.
     pub retry_join: Vec<String> => set,
     /// How often at most; 0 for ever.
-    pub retry_max: u32 => set off TRIED,
+    pub retry_max: u32 => set unsupported TRIED,
     /// How long between tries.
-    pub retry_interval: Duration = 30 * SECOND => set off TRIED,
+    pub retry_interval: Duration = 30 * SECOND => set unsupported TRIED,
 }
 }
 
@@ -194,7 +195,7 @@ pub struct DefaultSchedulerConfig {
     /// How many nodes are looked at for a job with affinities or spreads; 0 for the default.
     pub node_limit_for_feasibility_checks: u32 => set,
     /// Preemption of allocations by those of a greater priority.
-    pub preemption_config: Preemption => block off "nothing is preempted",
+    pub preemption_config: Preemption => block unsupported "nothing is preempted",
 }
 }
 

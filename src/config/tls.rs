@@ -40,7 +40,7 @@ pub fn cipher_suites(names: &str) -> Result<Vec<&'static str>, String> {
 /// The lowest version that a text names; the usual one where it is empty.
 ///
 /// # Errors
-/// Nobody here speaks it; the text has those that can be chosen.
+/// It is not supported; the text has those that can be chosen.
 pub fn min_version(name: &str) -> Result<&'static str, String> {
     let mut known = MIN_VERSIONS.into_iter();
     known

@@ -2,12 +2,12 @@
 //!
 //! Nothing is accepted and ignored: a file that changes one of these is refused, with its place and
 //! what to do instead. Naming the value that drover works with anyway (a default, an empty or
-//! disabled block) is no change. The list follows from what is stated to be off, and may only
+//! disabled block) is no change. The list follows from what is declared unsupported, and may only
 //! shrink; `drover config validate` prints it.
 
 use super::hcl1::{HclNode, HclValue};
 use super::option;
-use super::statement::stated;
+use super::settings::all_settings;
 use std::sync::LazyLock;
 
 /// A setting, or a block with all that is in it, and what to do instead.
@@ -22,10 +22,10 @@ pub struct Unsupported {
 /// Of whatever only another edition of Nomad's has.
 pub(super) const ENTERPRISE: &str = "it belongs to an edition that drover is not";
 
-/// All of them: what is stated to be off, sorted.
+/// All of them: what is declared unsupported, sorted.
 pub static UNSUPPORTED: LazyLock<Vec<Unsupported>> = LazyLock::new(|| {
-    let refused = stated().into_iter().filter_map(|one| {
-        let advice = one.refused?;
+    let refused = all_settings().into_iter().filter_map(|one| {
+        let advice = one.unsupported_advice?;
         let path = one.path;
         Some(Unsupported { path, advice })
     });

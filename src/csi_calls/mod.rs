@@ -26,7 +26,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::time::timeout;
 
-use crate::base::keyed::{Keyed, Turn};
+use crate::base::keyed_locks::{KeyGuard, KeyedLocks};
 use crate::error::{Code, Refusal, chain};
 use crate::rpc::Rpc;
 use crate::rpc::csi::AskController;
@@ -78,11 +78,11 @@ pub(crate) const AT_ONCE: usize = 64;
 pub(crate) const LISTS_AT_ONCE: usize = 8;
 
 /// Calls to plugins on client nodes.
-pub(crate) struct Shim {
+pub(crate) struct PluginCalls {
     /// By node and plugin.
-    lines: Keyed<(String, String)>,
+    lines: KeyedLocks<(String, String)>,
     /// By plugin.
-    lists: Keyed<String>,
+    lists: KeyedLocks<String>,
     projections: Arc<Projections>,
     lead: Arc<dyn Lead>,
     reach: Arc<dyn Reach>,
@@ -91,7 +91,7 @@ pub(crate) struct Shim {
     limits: PluginCallLimits,
 }
 
-impl Shim {
+impl PluginCalls {
     pub(crate) fn new(
         projections: Arc<Projections>,
         lead: Arc<dyn Lead>,
@@ -103,8 +103,8 @@ impl Shim {
             lead,
             reach,
             turn: AtomicUsize::new(0),
-            lines: Keyed::of(AT_ONCE),
-            lists: Keyed::of(LISTS_AT_ONCE),
+            lines: KeyedLocks::of(AT_ONCE),
+            lists: KeyedLocks::of(LISTS_AT_ONCE),
         }
     }
 
@@ -115,23 +115,24 @@ impl Shim {
     where
         R: AskController,
     {
-        self.controllers_reported::<R>(requested).await.0
+        self.call_controllers::<R>(requested).await.0
     }
 
     /// The same, and whether all that were asked have answered: where not, it may be done yet.
-    pub(crate) async fn controllers_reported<R>(
+    pub(crate) async fn call_controllers<R>(
         &self,
         requested: R::Req,
     ) -> (Result<R::Res, Unanswered>, bool)
     where
         R: AskController,
     {
-        self.controllers_begun::<R>(requested, &nothing).await
+        self.call_controllers_with_hook::<R>(requested, &nothing)
+            .await
     }
 
-    /// The same, where something is to be recorded before each of them is asked: once its call has
-    /// waited for its turn, so that the time of it is that of the call.
-    pub(crate) async fn controllers_begun<'b, R>(
+    /// The same, with a hook that records something before each of them is asked: after its call
+    /// has waited for its turn, so that the recorded time is that of the call.
+    pub(crate) async fn call_controllers_with_hook<'b, R>(
         &self,
         requested: R::Req,
         before: &'b Before<'b>,
@@ -139,16 +140,18 @@ impl Shim {
     where
         R: AskController,
     {
-        let mut all = true;
-        let answer = self.any_controller::<R>(requested, before, &mut all).await;
-        (answer, all)
+        let mut all_answered = true;
+        let answer = self
+            .any_controller::<R>(requested, before, &mut all_answered)
+            .await;
+        (answer, all_answered)
     }
 
     async fn any_controller<'b, R>(
         &self,
         mut requested: R::Req,
         before: &'b Before<'b>,
-        all: &mut bool,
+        all_answered: &mut bool,
     ) -> Result<R::Res, Unanswered>
     where
         R: AskController,
@@ -168,7 +171,7 @@ impl Shim {
             let answer = self
                 .ask::<R>((&node, &plugin), (&requested, begun), limit)
                 .await;
-            *all &= answer.as_ref().err().is_none_or(Unanswered::has_ended);
+            *all_answered &= answer.as_ref().err().is_none_or(Unanswered::has_ended);
             match answer {
                 Ok(answer) => return Ok(answer),
                 Err(error) if error.is_recoverable() && decided.holds(self) => {
@@ -206,7 +209,7 @@ impl Shim {
         (requested, Begun { decided, before }): (&R::Req, Begun<'_>),
         limit: Duration,
     ) -> Result<R::Res, Unanswered> {
-        let _turn = self.turn::<R>((node, plugin), limit).await?;
+        let _guard = self.turn::<R>((node, plugin), limit).await?;
         before().await.map_err(Unanswered::Refused)?;
         if decided.changes {
             self.lead.confirm().await.map_err(Unanswered::Refused)?;
@@ -224,8 +227,8 @@ impl Shim {
         &self,
         (node, plugin): (&str, &str),
         limit: Duration,
-    ) -> Result<Turn<'_, (String, String)>, Unanswered> {
-        let turn = self.lines.turn((node.to_owned(), plugin.to_owned()));
+    ) -> Result<KeyGuard<'_, (String, String)>, Unanswered> {
+        let turn = self.lines.lock((node.to_owned(), plugin.to_owned()));
         let late = |_| {
             let (name, many) = (R::NAME, AT_ONCE);
             let text = format!("{name} waited {limit:?} for {many} other calls of \"{plugin}\"");
@@ -238,8 +241,8 @@ impl Shim {
     ///
     /// # Errors
     /// 503: as many lists of the plugin are under way as may be.
-    pub(crate) fn listing(&self, plugin: &str) -> Result<Turn<'_, String>, Refusal> {
-        self.lists.turn_now(plugin.to_owned()).ok_or_else(|| {
+    pub(crate) fn listing(&self, plugin: &str) -> Result<KeyGuard<'_, String>, Refusal> {
+        self.lists.try_lock(plugin.to_owned()).ok_or_else(|| {
             let text = format!(
                 "{LISTS_AT_ONCE} lists of plugin \"{plugin}\" are under way; try again later"
             );
@@ -247,9 +250,9 @@ impl Shim {
         })
     }
 
-    /// Who stands in line: for calls, by node and plugin, and for lists.
+    /// The calls that wait or run, by node and plugin, and the lists.
     #[cfg(test)]
-    pub(crate) fn in_line(&self) -> (&Keyed<(String, String)>, &Keyed<String>) {
+    pub(crate) fn in_line(&self) -> (&KeyedLocks<(String, String)>, &KeyedLocks<String>) {
         (&self.lines, &self.lists)
     }
 
@@ -265,7 +268,7 @@ impl Shim {
             .ok_or_else(none)?;
         if !named.is_empty() && !known.controllers.contains_key(named) {
             let text = format!("plugin \"{plugin}\" has no controller on node \"{named}\"");
-            return Err(Unanswered::Refused(Refusal::refused(text)));
+            return Err(Unanswered::Refused(Refusal::by_rule(text)));
         }
         let mut nodes = Vec::new();
         for (node, _) in known.healthy_controllers() {
@@ -311,13 +314,13 @@ struct Decided {
 }
 
 impl Decided {
-    fn now(shim: &Shim, changes: bool) -> Self {
-        let term = shim.lead.term();
+    fn now(calls: &PluginCalls, changes: bool) -> Self {
+        let term = calls.lead.term();
         Self { term, changes }
     }
 
-    fn holds(self, shim: &Shim) -> bool {
-        !self.changes || (self.term.is_some() && self.term == shim.lead.term())
+    fn holds(self, calls: &PluginCalls) -> bool {
+        !self.changes || (self.term.is_some() && self.term == calls.lead.term())
     }
 }
 

@@ -260,7 +260,7 @@ impl Command for UpdateBatch {
         if all.updates.is_empty() && all.nodes.is_empty() {
             return Ok(Decision::Nothing(Reply::None));
         }
-        Ok(Decision::free(all))
+        Ok(Decision::unguarded(all))
     }
 
     fn is_long(&self) -> bool {

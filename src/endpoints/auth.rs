@@ -26,7 +26,7 @@ use crate::rpc::service::{Access, Call};
 use crate::rpc::sessions::NodeSession;
 use crate::rpc::{Rpc as _, Streaming as _};
 use crate::server::Server;
-use crate::table_reads::{admitting, deciding};
+use crate::table_reads::{admitting, read_for_decision};
 
 /// Keeps hashes of node secrets apart from hashes of anything else.
 const DOMAIN: &[u8] = b"drover node secret\0";
@@ -185,7 +185,7 @@ impl Clients {
     /// Checks that the node calls that the call is about, and says so: nobody is it here who is
     /// somebody else where it is asked who calls. What was found of a secret holds as long as the
     /// node's row is the same. Whether there is such a node is nobody's business who is not it.
-    pub(super) async fn caller(
+    pub(super) async fn authorize_node(
         self: &Arc<Self>,
         call: &Call,
         node_id: &str,
@@ -200,7 +200,7 @@ impl Clients {
     }
 
     /// The same for a heartbeat: a client that is told that its node is gone registers again.
-    pub(super) async fn caller_or_gone(
+    pub(super) async fn authorize_node_or_gone(
         self: &Arc<Self>,
         call: &Call,
         node_id: &str,
@@ -217,12 +217,12 @@ impl Clients {
 
     async fn proof(self: &Arc<Self>, call: &Call, node_id: &str) -> Result<Proof, Refusal> {
         let (clients, token, id) = (self.clone(), call.token.clone(), node_id.to_owned());
-        deciding(move || clients.prove(&token, &id)).await?
+        read_for_decision(move || clients.prove(&token, &id)).await?
     }
 
     fn prove(&self, token: &str, node_id: &str) -> Result<Proof, Refusal> {
         let view = self.server.projections.view();
-        let Some(row) = view.modified::<Nodes>(node_id)? else {
+        let Some(row) = view.modify_index::<Nodes>(node_id)? else {
             return Ok(Proof::NoNode);
         };
         let proof = (row, digest(token).into());
@@ -253,7 +253,7 @@ impl Clients {
         let (clients, token, id) = (self.clone(), call.token.clone(), call.node.clone());
         let proves = move || clients.prove(&token, &id);
         let proved = match is_known {
-            true => deciding(proves).await,
+            true => read_for_decision(proves).await,
             false => admitting(proves).await,
         };
         proved.is_ok_and(|proved| matches!(proved, Ok(Proof::Proved)))
@@ -340,8 +340,9 @@ impl Clients {
         identity
     }
 
-    /// Another server, for which a part of this one acts; none where no server calls.
-    pub(super) fn server_calls(&self, call: &Call, part: &str) -> Option<Allowed> {
+    /// Authorizes another server, for which a part of this one acts; none where the caller is no
+    /// server.
+    pub(super) fn authorize_server(&self, call: &Call, part: &str) -> Option<Allowed> {
         let origin = || Allowed(self.server.origin(part));
         self.is_server(call).then(origin)
     }

@@ -19,7 +19,7 @@ pub(super) async fn control(
     requested: ControlRequest,
     stream: Duplex,
 ) -> Result<(), Refusal> {
-    clients.caller(&call, &requested.node_id).await?;
+    clients.authorize_node(&call, &requested.node_id).await?;
     let sessions = &clients.server.sessions;
     sessions.hold_until(&requested.node_id, stream, call.parting);
     Ok(())
@@ -32,7 +32,7 @@ pub(super) async fn session(
     requested: SessionRequest,
     stream: Duplex,
 ) -> Result<(), Refusal> {
-    clients.caller(&call, &requested.node_id).await?;
+    clients.authorize_node(&call, &requested.node_id).await?;
     clients.server.sessions.join(&requested, stream)
 }
 
@@ -70,7 +70,7 @@ pub(super) async fn forward(
             peer.address = Some(said.map_err(unreadable)?);
         }
     } else {
-        clients.caller(&call, &call.node).await?;
+        clients.authorize_node(&call, &call.node).await?;
         let unknown = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         peer.address = Some(SocketAddr::new(call.addr.parse().unwrap_or(unknown), 0));
         // Over a socket of its machine's, there is none.

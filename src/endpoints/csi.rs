@@ -1,5 +1,5 @@
-//! Volumes of allocations: taken and given back by the client that runs them. A node does so for
-//! its own allocations only (CSI-20); what they are, servers know by themselves (CSI-21).
+//! Volumes of allocations: claimed and released by the client that runs them. A node does so for
+//! its own allocations only (CSI-20). Servers call these methods without naming a node (CSI-21).
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::rpc::csi::{
 };
 use crate::rpc::methods::WriteResponse;
 use crate::rpc::service::Call;
-use crate::table_reads::{deciding, going_on};
+use crate::table_reads::{read_for_decision, spawn_detached};
 
 /// `CSIVolume.Claim`.
 pub(super) async fn claim(
@@ -25,8 +25,8 @@ pub(super) async fn claim(
     call: Call,
     requested: CsiVolumeClaimRequest,
 ) -> Result<CsiVolumeClaimResponse, Refusal> {
-    if requested.state != state::TAKEN {
-        // Claiming and releasing share one method; a release is one, whoever names it so (CSI-23).
+    if requested.state != state::CLAIMED {
+        // A claim request in any other state is a release (CSI-23).
         let index = unpublish(clients, call, released(requested)).await?.index;
         return Ok(CsiVolumeClaimResponse {
             index,
@@ -34,7 +34,7 @@ pub(super) async fn claim(
         });
     }
     let origin = clients
-        .asker(&call, &requested.node_id)
+        .authorize_server_or_node(&call, &requested.node_id)
         .await?
         .into_origin();
     if requested.claim >= mode::GC {
@@ -51,22 +51,22 @@ pub(super) async fn claim(
         attachment_mode: requested.attachment_mode,
         ..CsiVolumeClaimed::default()
     };
-    let own = (
+    let (checker, alloc, node) = (
         clients.clone(),
         claim.allocation_id.clone(),
         claim.node_id.clone(),
     );
-    deciding(move || own.0.runs_on(&own.1, &own.2)).await??;
+    read_for_decision(move || checker.require_alloc_on_node(&alloc, &node)).await??;
     let volumes = Arc::clone(&clients.server.volumes);
     if requested.expanded != 0 {
         let reported = async move { volumes.expanded(&claim, requested.expanded, &origin).await };
         return Ok(CsiVolumeClaimResponse {
-            index: going_on(reported).await??,
+            index: spawn_detached(reported).await??,
             ..CsiVolumeClaimResponse::default()
         });
     }
-    // It goes on where the caller is gone: he asks again, and finds it done.
-    let taken = going_on(async move { volumes.claim(claim, origin).await }).await??;
+    // It goes on where the caller is gone. The client retries and finds it done.
+    let taken = spawn_detached(async move { volumes.claim(claim, origin).await }).await??;
     Ok(CsiVolumeClaimResponse {
         publish_context: taken.publish_context,
         volume: Some(taken.volume),
@@ -75,7 +75,7 @@ pub(super) async fn claim(
     })
 }
 
-/// Refuses what names no volume or no allocation.
+/// Refuses a request that names no volume or no allocation.
 fn named((volume, alloc): (&str, &str)) -> Result<(), Refusal> {
     let all = [("volume ID", volume), ("allocation ID", alloc)];
     match all.into_iter().find(|(_, named)| named.is_empty()) {
@@ -90,41 +90,46 @@ pub(super) async fn unpublish(
     call: Call,
     requested: CsiVolumeUnpublishRequest,
 ) -> Result<WriteResponse, Refusal> {
-    // Who has not said whose claim it is, has not said who he is.
+    // A request without a claim names no node, so its caller stays unidentified.
     let claim = requested.claim.unwrap_or_default();
     let namespace = namespace(requested.namespace);
-    // Who names no node calls with a token, and detaches what anybody's allocation left.
+    // A caller that names no node has a token, and detaches what any allocation left.
     let by_token = call.node.is_empty() && !clients.is_server(&call);
     let allowed = match by_token {
-        true => clients.detacher(&call, &namespace).await?,
-        false => clients.asker(&call, &claim.node_id).await?,
+        true => clients.authorize_detach(&call, &namespace).await?,
+        false => {
+            clients
+                .authorize_server_or_node(&call, &claim.node_id)
+                .await?
+        }
     };
     named((&requested.volume_id, &claim.allocation_id))?;
     let id = requested.volume_id;
     let of_node = !by_token && !clients.is_server(&call);
     if of_node {
-        let own = (
-            clients.clone(),
-            namespace.clone(),
-            id.clone(),
-            claim.clone(),
-        );
-        deciding(move || own.0.holds((&own.1, &own.2), &own.3)).await??;
+        let (checker, claim) = (clients.clone(), claim.clone());
+        let (namespace, id) = (namespace.clone(), id.clone());
+        read_for_decision(move || checker.require_claim_of_node((&namespace, &id), &claim))
+            .await??;
     }
     if by_token {
-        let past = (clients.clone(), namespace.clone(), id.clone());
-        let alloc = claim.allocation_id.clone();
-        deciding(move || past.0.is_past((&past.1, &past.2), &alloc)).await??;
+        let (checker, alloc) = (clients.clone(), claim.allocation_id.clone());
+        let (namespace, id) = (namespace.clone(), id.clone());
+        read_for_decision(move || checker.require_claim_past((&namespace, &id), &alloc)).await??;
     }
     let volumes = Arc::clone(&clients.server.volumes);
     let giving = async move {
-        let (place, alloc) = ((&*namespace, &*id), claim.allocation_id.as_str());
+        let (volume_key, alloc) = ((&*namespace, &*id), claim.allocation_id.as_str());
         match of_node {
-            true => volumes.give_back(place, &claim, allowed.origin()).await,
-            false => volumes.unpublish(place, alloc, allowed.origin()).await,
+            true => {
+                volumes
+                    .give_back(volume_key, &claim, allowed.origin())
+                    .await
+            }
+            false => volumes.unpublish(volume_key, alloc, allowed.origin()).await,
         }
     };
-    let index = going_on(giving).await??;
+    let index = spawn_detached(giving).await??;
     Ok(WriteResponse { index })
 }
 
@@ -149,23 +154,31 @@ fn namespace(named: String) -> String {
 }
 
 impl Clients {
-    /// Who asks: a server, or the node that the request names.
-    async fn asker(self: &Arc<Self>, call: &Call, node: &str) -> Result<Allowed, Refusal> {
-        match self.server_calls(call, "volumes") {
+    /// Authorizes a server, or the node that the request names.
+    async fn authorize_server_or_node(
+        self: &Arc<Self>,
+        call: &Call,
+        node: &str,
+    ) -> Result<Allowed, Refusal> {
+        match self.authorize_server(call, "volumes") {
             Some(allowed) => Ok(allowed),
-            None => self.caller(call, node).await,
+            None => self.authorize_node(call, node).await,
         }
     }
 
-    /// Who asks with a token, if he may detach volumes of the namespace.
-    async fn detacher(self: &Arc<Self>, call: &Call, namespace: &str) -> Result<Allowed, Refusal> {
-        self.bearer(call, |who: &Identity| who.acl.csi_mount_allows(namespace))
+    /// Authorizes a caller with a token that may detach volumes of the namespace.
+    async fn authorize_detach(
+        self: &Arc<Self>,
+        call: &Call,
+        namespace: &str,
+    ) -> Result<Allowed, Refusal> {
+        self.authorize_token(call, |who: &Identity| who.acl.csi_mount_allows(namespace))
             .await
     }
 
-    /// Refuses a claim for an allocation of another node. One that is not there is refused with
-    /// its own text, where all of that is decided.
-    fn runs_on(&self, alloc: &str, node: &str) -> Result<(), Refusal> {
+    /// Refuses a claim for an allocation of another node. An allocation that does not exist is
+    /// refused when the claim is decided, with a text of its own.
+    fn require_alloc_on_node(&self, alloc: &str, node: &str) -> Result<(), Refusal> {
         let view = self.server.projections.view();
         let row = view.get::<Allocs>(alloc)?;
         match row.is_some_and(|row| row.alloc.node_id != node) {
@@ -174,9 +187,9 @@ impl Clients {
         }
     }
 
-    /// Refuses to take a volume from an allocation that lives: its node would refuse that too, but
-    /// its claim were on its way back already, for good.
-    fn is_past(&self, volume: (&str, &str), alloc: &str) -> Result<(), Refusal> {
+    /// Refuses to detach a volume from an allocation that lives. The node would refuse it too, but
+    /// by then the release would be recorded and could not be undone.
+    fn require_claim_past(&self, volume: (&str, &str), alloc: &str) -> Result<(), Refusal> {
         let view = self.server.projections.view();
         let known = csi::volume(&view, volume)?;
         let lives = known.is_some_and(|known| {
@@ -184,7 +197,7 @@ impl Clients {
             row.claim_of(alloc).is_some() && !row.past_claims.contains_key(alloc)
         });
         match lives {
-            true => Err(Refusal::refused(format!(
+            true => Err(Refusal::by_rule(format!(
                 "volume \"{}\" is in use by allocation \"{alloc}\"",
                 volume.1
             ))),
@@ -192,8 +205,12 @@ impl Clients {
         }
     }
 
-    /// Refuses to give back what another node holds.
-    fn holds(&self, volume: (&str, &str), claim: &NamedClaim) -> Result<(), Refusal> {
+    /// Refuses to release a claim that another node holds.
+    fn require_claim_of_node(
+        &self,
+        volume: (&str, &str),
+        claim: &NamedClaim,
+    ) -> Result<(), Refusal> {
         let view = self.server.projections.view();
         let known = csi::volume(&view, volume)?;
         let held = known

@@ -223,7 +223,7 @@ async fn csi_20_a_node_takes_and_gives_back_for_its_own_allocations_only() {
     };
     let operator = world.call::<CsiVolumeUnpublish>(("", ""), release(&node, &alloc));
     let text = format!("volume \"data\" is in use by allocation \"{alloc}\"");
-    assert_eq!(operator.await.unwrap_err(), Refusal::refused(text));
+    assert_eq!(operator.await.unwrap_err(), Refusal::by_rule(text));
     assert!(row().past_claims.is_empty());
     // Its client is not connected here: what can be done is recorded, and the rest is told.
     let waits = world

@@ -21,7 +21,7 @@ use crate::identity::Identity;
 use crate::rpc::host_volume::*;
 use crate::rpc::methods::WriteResponse;
 use crate::rpc::service::Call;
-use crate::table_reads::{deciding, going_on};
+use crate::table_reads::{read_for_decision, spawn_detached};
 
 /// How many rows one answer may hold; whoever has more asks by prefix.
 const MOST: usize = 10_000;
@@ -97,7 +97,7 @@ pub(super) async fn create(
     let (volume, allowed) = requested(&clients, of, &asker, right)?;
     let volumes = Arc::clone(&clients.server.host_volumes);
     let work = async move { volumes.create(volume, allowed.origin()).await };
-    let (volume, index) = going_on(work).await??;
+    let (volume, index) = spawn_detached(work).await??;
     Ok(HostVolumeCreateResponse {
         volume: Some(volume),
         warnings,
@@ -117,7 +117,7 @@ pub(super) async fn register(
     let (volume, allowed) = requested(&clients, of, &asker, right)?;
     let volumes = Arc::clone(&clients.server.host_volumes);
     let work = async move { volumes.register(volume, allowed.origin()).await };
-    let (volume, index) = going_on(work).await??;
+    let (volume, index) = spawn_detached(work).await??;
     Ok(HostVolumeRegisterResponse {
         volume: Some(volume),
         warnings,
@@ -148,7 +148,7 @@ pub(super) async fn delete(
         let key = (namespace.as_str(), request.volume_id.as_str());
         volumes.delete(key, request.force, allowed.origin()).await
     };
-    let index = going_on(work).await??;
+    let index = spawn_detached(work).await??;
     Ok(WriteResponse { index })
 }
 
@@ -211,7 +211,7 @@ pub(super) async fn get(
             volume,
         })
     };
-    deciding(find).await?
+    read_for_decision(find).await?
 }
 
 /// `HostVolume.List`.
@@ -242,14 +242,14 @@ pub(super) async fn list(
             index: view.table_index::<HostVolumes>(),
         })
     };
-    deciding(find).await?
+    read_for_decision(find).await?
 }
 
 /// Refuses a list that is longer than an answer: its end would be taken for that of the list.
 fn one_more(rows: usize) -> Result<(), Refusal> {
     match rows < MOST {
         true => Ok(()),
-        false => Err(Refusal::refused(format!(
+        false => Err(Refusal::by_rule(format!(
             "there are more than {MOST} of these; ask by prefix, node or job"
         ))),
     }
@@ -292,7 +292,7 @@ pub(super) async fn claims(
             index: view.table_index::<HostVolumeClaims>(),
         })
     };
-    deciding(find).await?
+    read_for_decision(find).await?
 }
 
 /// `TaskGroupHostVolumeClaim.Delete`: the right is asked for where the claim is.
@@ -305,9 +305,9 @@ pub(super) async fn release(
     asker.demand("*", Ns::HostVolumeDelete)?;
     let (view, id) = (clients.server.projections.view(), request.claim_id);
     let named = id.clone();
-    let namespace = deciding(move || namespace_of(&view, &named)).await??;
+    let namespace = read_for_decision(move || namespace_of(&view, &named)).await??;
     // A claim of a namespace that is none of his business is one that is not there.
-    let missing = || Refusal::refused("claim not found");
+    let missing = || Refusal::by_rule("claim not found");
     let namespace = namespace.ok_or_else(missing)?;
     let allowed = asker.demand(&namespace, Ns::HostVolumeDelete);
     let allowed = allowed.map_err(|_| missing())?;

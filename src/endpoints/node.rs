@@ -15,7 +15,7 @@ use crate::rpc::methods::{
 };
 use crate::rpc::service::Call;
 use crate::scheduler::feasible::computed_class;
-use crate::table_reads::deciding;
+use crate::table_reads::read_for_decision;
 
 /// `Node.Register`.
 pub(super) async fn register(
@@ -25,18 +25,18 @@ pub(super) async fn register(
 ) -> Result<NodeUpdateResponse, Refusal> {
     let mut node = request.node;
     if node.secret_id.is_empty() {
-        return Err(Refusal::refused(
+        return Err(Refusal::by_rule(
             "missing node secret ID for client registration",
         ));
     }
     if node.attributes.is_empty() {
-        return Err(Refusal::refused(
+        return Err(Refusal::by_rule(
             "missing attributes for client registration",
         ));
     }
     if node.node_pool == drover_events::model::status::ALL_NODE_POOL {
         let text = "node is not allowed to register in node pool \"all\"";
-        return Err(Refusal::refused(text));
+        return Err(Refusal::by_rule(text));
     }
     node.secret_id = secret_hash(&node.secret_id);
     // A node says what it is, not how it is: that follows from its heartbeats.
@@ -63,7 +63,7 @@ pub(super) async fn update_status(
         status,
         node_event,
     } = request;
-    let allowed = clients.caller_or_gone(&call, &node_id).await?;
+    let allowed = clients.authorize_node_or_gone(&call, &node_id).await?;
     let command = UpdateNodeStatus {
         node_id: node_id.clone(),
         status,
@@ -80,13 +80,13 @@ pub(super) async fn update_alloc(
     request: AllocUpdateRequest,
 ) -> Result<WriteResponse, Refusal> {
     if !request.evals.is_empty() {
-        return Err(Refusal::refused("evals field must not be set"));
+        return Err(Refusal::by_rule("evals field must not be set"));
     }
     let Some(first) = request.alloc.first() else {
-        return Err(Refusal::refused("must update at least one allocation"));
+        return Err(Refusal::by_rule("must update at least one allocation"));
     };
     let node = first.node_id.clone();
-    let allowed = clients.caller(&call, &node).await?;
+    let allowed = clients.authorize_node(&call, &node).await?;
     let index = clients.batch.submit(node, request.alloc, allowed).await?;
     Ok(WriteResponse { index })
 }
@@ -99,15 +99,15 @@ pub(super) async fn emit_events(
 ) -> Result<WriteResponse, Refusal> {
     let nodes: Vec<String> = request.node_events.keys().cloned().collect();
     let Some((node, others)) = nodes.split_first() else {
-        return Err(Refusal::refused("no node events given"));
+        return Err(Refusal::by_rule("no node events given"));
     };
     for id in others {
-        clients.caller(&call, id).await?;
+        clients.authorize_node(&call, id).await?;
     }
     let command = AddNodeEvents {
         events: request.node_events,
     };
-    let allowed = clients.caller(&call, node).await?;
+    let allowed = clients.authorize_node(&call, node).await?;
     let index = clients.server.submit(&allowed, command).await?;
     Ok(WriteResponse { index })
 }
@@ -124,7 +124,7 @@ pub(super) async fn update_drain(
         meta,
     } = request;
     if drain_spec.is_none() {
-        return Err(Refusal::refused("a node may begin a drain, not end it"));
+        return Err(Refusal::by_rule("a node may begin a drain, not end it"));
     }
     let command = UpdateNodeDrain {
         node_id: node_id.clone(),
@@ -132,7 +132,7 @@ pub(super) async fn update_drain(
         meta,
         ..UpdateNodeDrain::default()
     };
-    let allowed = clients.caller(&call, &node_id).await?;
+    let allowed = clients.authorize_node(&call, &node_id).await?;
     let index = clients.server.submit(&allowed, command).await?;
     Ok(WriteResponse { index })
 }
@@ -144,9 +144,9 @@ pub(super) async fn get(
     request: NodeSpecificRequest,
 ) -> Result<SingleNodeResponse, Refusal> {
     let id = request.node_id;
-    clients.caller(&call, &id).await?;
+    clients.authorize_node(&call, &id).await?;
     let view = clients.server.projections.view();
-    deciding(move || {
+    read_for_decision(move || {
         let node = nodes::get(&view, &id)?.map(|mut node| {
             node.secret_id.clear();
             node
@@ -160,7 +160,7 @@ pub(super) async fn get(
 impl Clients {
     async fn answer(&self, id: &str, index: u64) -> Result<NodeUpdateResponse, Refusal> {
         let (view, name) = (self.server.projections.view(), id.to_owned());
-        let node = deciding(move || nodes::get(&view, &name)).await??;
+        let node = read_for_decision(move || nodes::get(&view, &name)).await??;
         let node = node.unwrap_or_default();
         let ttl = (self.beat)(id);
         Ok(NodeUpdateResponse {

@@ -14,7 +14,7 @@ use crate::rpc::methods::{
     AllocsGetRequest, AllocsGetResponse, NodeClientAllocsResponse, NodeSpecificRequest,
 };
 use crate::rpc::service::Call;
-use crate::table_reads::deciding;
+use crate::table_reads::read_for_decision;
 
 /// How many allocations one answer may hold.
 const MAX_ALLOCS: usize = 1000;
@@ -28,7 +28,7 @@ pub(super) async fn client_allocs(
     request: NodeSpecificRequest,
 ) -> Result<NodeClientAllocsResponse, Refusal> {
     let node = request.node_id;
-    clients.caller(&call, &node).await?;
+    clients.authorize_node(&call, &node).await?;
     let projections = &clients.server.projections;
     let end = tokio::time::Instant::now() + wait_time(request.max_query_time);
     let epoch = clients.epoch();
@@ -101,7 +101,7 @@ async fn read(view: View, node: &str) -> Result<(u64, BTreeMap<String, u64>), Re
         }
         Ok((view.index(), out))
     };
-    deciding(rows).await?
+    read_for_decision(rows).await?
 }
 
 /// `Alloc.GetAllocs`: waits until the index is applied here, and leaves out what does not exist.
@@ -120,7 +120,7 @@ pub(super) async fn get_allocs(
     if call.node.is_empty() {
         return Err(Refusal::permission_denied());
     }
-    clients.caller(&call, &call.node).await?;
+    clients.authorize_node(&call, &call.node).await?;
     let wait = wait_time(request.max_query_time);
     let reached = projections.watch().reached(request.min_query_index);
     // After the time the answer is what there is: the caller sees its index.
@@ -136,10 +136,10 @@ pub(super) async fn get_allocs(
         }
         Ok(out)
     };
-    let out = deciding(read).await??;
+    let out = read_for_decision(read).await??;
     let nodes: BTreeSet<&str> = out.allocs.iter().map(|a| a.node_id.as_str()).collect();
     for node in nodes {
-        clients.caller(&call, node).await?;
+        clients.authorize_node(&call, node).await?;
     }
     Ok(out)
 }

@@ -12,7 +12,7 @@ use crate::commands::service::{DeleteService, KeepServices, UpsertServices};
 use crate::error::Refusal;
 use crate::rpc::methods::{ServiceDeleteRequest, ServiceUpsertRequest, WriteResponse};
 use crate::rpc::service::Call;
-use crate::table_reads::deciding;
+use crate::table_reads::read_for_decision;
 
 /// Services, and allocations, of one call: more than a node has.
 const MOST: usize = 8_192;
@@ -56,13 +56,13 @@ pub(super) async fn upsert(
     let Some(node) = first.or(named) else {
         return Err(Refusal::bad_request("no services given"));
     };
-    let allowed = clients.caller(&call, &node).await?;
+    let allowed = clients.authorize_node(&call, &node).await?;
     if request.services.iter().any(|s| s.node_id != node) {
         return Err(Refusal::permission_denied());
     }
     few("Services", request.services.len())?;
     let (view, services) = (clients.server.projections.view(), request.services.clone());
-    if !deciding(move || all_own(&view, &services)).await?? {
+    if !read_for_decision(move || all_own(&view, &services)).await?? {
         return Err(Refusal::permission_denied());
     }
     few("Allocs", request.allocs.len())?;
@@ -88,12 +88,13 @@ pub(super) async fn delete(
     request: ServiceDeleteRequest,
 ) -> Result<WriteResponse, Refusal> {
     // Who is no node does not learn either whether there is such a registration.
-    clients.caller(&call, &call.node).await?;
+    clients.authorize_node(&call, &call.node).await?;
     let (view, key) = (
         clients.server.projections.view(),
         (request.namespace.clone(), request.id.clone()),
     );
-    let known = deciding(move || view.get::<Services>((key.0.as_str(), key.1.as_str()))).await??;
+    let known =
+        read_for_decision(move || view.get::<Services>((key.0.as_str(), key.1.as_str()))).await??;
     let Some(known) = known else {
         return Err(Refusal::not_found("service registration not found"));
     };
@@ -101,7 +102,7 @@ pub(super) async fn delete(
         namespace: request.namespace,
         id: request.id,
     };
-    let allowed = clients.caller(&call, &known.node_id).await?;
+    let allowed = clients.authorize_node(&call, &known.node_id).await?;
     let index = clients.server.submit(&allowed, command).await?;
     Ok(WriteResponse { index })
 }

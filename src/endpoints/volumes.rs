@@ -125,8 +125,8 @@ impl Clients {
         }
     }
 
-    /// Who calls with a token, or with none, if he may do this.
-    pub(super) async fn bearer(
+    /// Authorizes a caller with a token, or with none, that may do this.
+    pub(super) async fn authorize_token(
         self: &Arc<Self>,
         call: &Call,
         may: impl FnOnce(&Identity) -> bool,
@@ -420,7 +420,9 @@ pub(super) async fn delete_plugin(
     call: Call,
     requested: NamedRequest,
 ) -> Result<WriteResponse, Refusal> {
-    let allowed = clients.bearer(&call, Identity::is_management).await?;
+    let allowed = clients
+        .authorize_token(&call, Identity::is_management)
+        .await?;
     let command = DeleteCsiPlugin { id: requested.id };
     let index = clients.server.submit(&allowed, command).await?;
     Ok(WriteResponse { index })

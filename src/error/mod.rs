@@ -122,7 +122,7 @@ impl Refusal {
     }
 
     /// With Nomad's text: a rule refuses the request.
-    pub fn refused(message: impl Into<String>) -> Self {
+    pub fn by_rule(message: impl Into<String>) -> Self {
         Self::new(Code::Refused, message)
     }
 

@@ -255,7 +255,7 @@ impl Resolver {
             Some((_, known)) => known,
             None => None,
         };
-        let known = match view.modified::<AclPolicies>(name)? {
+        let known = match view.modify_index::<AclPolicies>(name)? {
             None => None,
             // A row that is the same need not be read, nor its rules.
             Some(modified) => match before.filter(|known| known.modified == modified) {

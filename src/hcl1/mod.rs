@@ -11,26 +11,26 @@ use std::fmt;
 /// How deep objects and lists may nest before the file is refused.
 const MAX_DEPTH: usize = 64;
 
-/// A place in a file, both counted from 1; the column in characters.
+/// A location in a file, both counted from 1; the column in characters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Place {
+pub struct Location {
     /// The line, from 1.
     pub line: usize,
     /// The column in characters, from 1.
     pub column: usize,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.line, self.column)
     }
 }
 
-/// A value with the place where it begins.
+/// A value with the location where it begins.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HclNode {
     /// Where the value begins.
-    pub place: Place,
+    pub location: Location,
     pub value: HclValue,
 }
 
@@ -70,17 +70,17 @@ pub struct ObjectEntry {
     /// The key, without quotes.
     pub key: String,
     /// Where the key stands.
-    pub place: Place,
+    pub location: Location,
     /// Its value.
     pub node: HclNode,
 }
 
 /// Why a file could not be read.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("{place}: {message}")]
+#[error("{location}: {message}")]
 pub struct SyntaxError {
     /// Where.
-    pub place: Place,
+    pub location: Location,
     /// What is wrong.
     pub message: String,
 }
@@ -88,23 +88,23 @@ pub struct SyntaxError {
 /// Parses a whole file.
 ///
 /// # Errors
-/// The first place that is neither HCL nor JSON.
+/// The first location that is neither HCL nor JSON.
 pub fn parse(text: &str) -> Result<HclNode, SyntaxError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut parser = Parser {
         rest: text.chars().peekable(),
-        place: Place { line: 1, column: 1 },
+        location: Location { line: 1, column: 1 },
         depth: 0,
     };
     parser.skip_space()?;
-    let place = parser.place;
+    let location = parser.location;
     let node = if parser.peek() == Some('{') {
         let node = parser.value()?;
         parser.skip_space()?;
         node
     } else {
         HclNode {
-            place,
+            location,
             value: HclValue::Object(parser.entries(None)?),
         }
     };
@@ -118,7 +118,7 @@ pub fn parse(text: &str) -> Result<HclNode, SyntaxError> {
 
 struct Parser<'a> {
     rest: std::iter::Peekable<std::str::Chars<'a>>,
-    place: Place,
+    location: Location,
     depth: usize,
 }
 
@@ -130,19 +130,19 @@ impl Parser<'_> {
     fn next(&mut self) -> Option<char> {
         let c = self.rest.next()?;
         if c == '\n' {
-            self.place = Place {
-                line: self.place.line + 1,
+            self.location = Location {
+                line: self.location.line + 1,
                 column: 1,
             };
         } else {
-            self.place.column += 1;
+            self.location.column += 1;
         }
         Some(c)
     }
 
     fn fail<T>(&self, message: impl Into<String>) -> Result<T, SyntaxError> {
         Err(SyntaxError {
-            place: self.place,
+            location: self.location,
             message: message.into(),
         })
     }
@@ -206,7 +206,7 @@ impl Parser<'_> {
     }
 
     fn entry(&mut self) -> Result<ObjectEntry, SyntaxError> {
-        let place = self.place;
+        let location = self.location;
         let key = self.key()?;
         let mut labels = Vec::new();
         loop {
@@ -219,7 +219,7 @@ impl Parser<'_> {
                 }
                 Some('{') => self.value()?,
                 Some(_) => {
-                    labels.push((self.place, self.key()?));
+                    labels.push((self.location, self.key()?));
                     if labels.len() > 8 {
                         return self.fail("too many labels");
                     }
@@ -230,13 +230,17 @@ impl Parser<'_> {
             let nested = labels
                 .into_iter()
                 .rev()
-                .fold(node, |node, (place, key)| HclNode {
-                    place,
-                    value: HclValue::Object(vec![ObjectEntry { key, place, node }]),
+                .fold(node, |node, (location, key)| HclNode {
+                    location,
+                    value: HclValue::Object(vec![ObjectEntry {
+                        key,
+                        location,
+                        node,
+                    }]),
                 });
             return Ok(ObjectEntry {
                 key,
-                place,
+                location,
                 node: nested,
             });
         }
@@ -260,7 +264,7 @@ impl Parser<'_> {
     }
 
     fn value(&mut self) -> Result<HclNode, SyntaxError> {
-        let place = self.place;
+        let location = self.location;
         self.depth += 1;
         if self.depth > MAX_DEPTH {
             return self.fail(format!("nested deeper than {MAX_DEPTH} levels"));
@@ -282,7 +286,7 @@ impl Parser<'_> {
             None => return self.fail("expected a value, found the end of the file"),
         };
         self.depth -= 1;
-        Ok(HclNode { place, value })
+        Ok(HclNode { location, value })
     }
 
     fn list(&mut self) -> Result<Vec<HclNode>, SyntaxError> {
@@ -475,7 +479,7 @@ mod tests {
 
     #[test]
     fn broken_files_name_their_place() {
-        for (text, place) in [
+        for (text, location) in [
             ("a = ", "1:5"),
             ("a = \"x", "1:7"),
             ("\n  b {", "2:6"),
@@ -486,7 +490,7 @@ mod tests {
             ("= 1", "1:1"),
         ] {
             let err = parse(text).expect_err(text);
-            assert_eq!(err.place.to_string(), place, "{text:?}: {err}");
+            assert_eq!(err.location.to_string(), location, "{text:?}: {err}");
         }
         assert!(parse("a = ").is_err());
         assert!(parse(&format!("a = {}", "[".repeat(5000))).is_err());

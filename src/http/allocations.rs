@@ -101,7 +101,7 @@ pub(super) fn near_list(read: &Read<'_>) -> Option<Answer> {
 /// Whether the allocation in the path may be seen. One that may not is told of as Nomad does.
 pub(super) fn readable(read: &Read<'_>) -> Result<(), Refusal> {
     let id = read.request.segment(2)?;
-    let hidden = || Refusal::refused(format!("Unknown allocation {id:?}"));
+    let hidden = || Refusal::by_rule(format!("Unknown allocation {id:?}"));
     let found = read.view.get::<Allocs>(id.as_str()).map_err(storage)?;
     gate::object(read, found.map(|row| row.alloc.namespace), hidden)
 }

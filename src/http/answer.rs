@@ -251,7 +251,7 @@ mod tests {
             ("eval not found", 500, "eval not found"),
         ] {
             assert_eq!(
-                with_code(Refusal::refused(message)),
+                with_code(Refusal::by_rule(message)),
                 (status, text.to_owned())
             );
         }

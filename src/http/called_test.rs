@@ -138,7 +138,7 @@ async fn mod_23_mod_30_csi_46_calls_about_volumes_do_what_requests_do() {
     assert_eq!(listed.await.unwrap().next_token, "after-x-3");
     let refused = methods.by::<SnapshotList>("", external).await.unwrap_err();
     let text = "plugin \"p\" does not list snapshots";
-    assert_eq!(refused, Refusal::refused(text));
+    assert_eq!(refused, Refusal::by_rule(text));
     let mut known = volumes("known");
     known[0].external_id = "ext-known".into();
     let request = VolumesRequest {
@@ -162,10 +162,10 @@ async fn mod_23_mod_30_csi_46_calls_about_volumes_do_what_requests_do() {
     assert_eq!(json!(got.plugin.unwrap()), shown.json());
     assert_eq!(got.index, shown.index());
     let in_use = methods.by::<PluginDelete>("", named("p")).await;
-    assert_eq!(in_use.unwrap_err(), Refusal::refused("plugin in use"));
+    assert_eq!(in_use.unwrap_err(), Refusal::by_rule("plugin in use"));
     let none = methods.by::<PluginDelete>("", named("q")).await;
     let text = "plugin \"q\" not found";
-    assert_eq!(none.unwrap_err(), Refusal::refused(text));
+    assert_eq!(none.unwrap_err(), Refusal::by_rule(text));
     let region = PluginListRequest {
         region: "elsewhere".into(),
         ..PluginListRequest::default()

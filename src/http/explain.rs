@@ -25,7 +25,11 @@ pub(super) fn get(read: &Read<'_>) -> Result<Answer, Refusal> {
 pub(super) fn readable(read: &Read<'_>) -> Result<(), Refusal> {
     evaluations::readable(read)?;
     let id = read.request.segment(2)?;
-    match read.view.modified::<Evals>(id.as_str()).map_err(storage)? {
+    match read
+        .view
+        .modify_index::<Evals>(id.as_str())
+        .map_err(storage)?
+    {
         Some(_) => Ok(()),
         None => Err(Refusal::not_found("eval not found")),
     }

@@ -385,7 +385,7 @@ pub(super) fn check_region(api: &Api, request: &Request) -> Result<(), Refusal> 
     if region.is_empty() || region == api.settings.region || local {
         Ok(())
     } else {
-        Err(Refusal::refused("No path to region"))
+        Err(Refusal::by_rule("No path to region"))
     }
 }
 

@@ -68,7 +68,7 @@ pub(super) struct Given(pub(super) Event);
 
 impl Command for Given {
     fn decide(&self, _: &View, _: &Stamp) -> Result<Decision, Refusal> {
-        Ok(Decision::free(self.0.clone()))
+        Ok(Decision::unguarded(self.0.clone()))
     }
 }
 

@@ -17,7 +17,7 @@ use super::state::Api;
 use crate::base::clock::Moment;
 use crate::error::{Code, Refusal};
 use crate::history::backup::adopt;
-use crate::log::{LogEngine, LogError, last_by, time_of};
+use crate::log::{LogEngine, LogError, last_index_at_or_before, time_of};
 
 /// The header that names the index an answer shows.
 pub(super) const HEADER: &str = "x-drover-as-of";
@@ -292,7 +292,7 @@ fn unread(error: LogError, log: &LogEngine) -> Refusal {
 /// # Errors
 /// 410 if the log loses its beginning meanwhile, or when it cannot be read.
 pub(super) fn before(log: &LogEngine, time: i64, newest: u64) -> Result<Option<u64>, Refusal> {
-    last_by(log, time, newest).map_err(|error| unread(error, log))
+    last_index_at_or_before(log, time, newest).map_err(|error| unread(error, log))
 }
 
 /// The time of an entry; Raft's own have that of the event before them, or 0.

@@ -47,7 +47,7 @@ fn plugin(requested: Arc<PluginRequests>) -> Arc<dyn Dispatch> {
         };
         ControllerDeleteVolume(ControllerDeleteVolumeRequest) => |request| {
             match request.secrets.0.contains_key("bad") {
-                true => Err(Refusal::refused("DeleteVolume: PermissionDenied: no")),
+                true => Err(Refusal::by_rule("DeleteVolume: PermissionDenied: no")),
                 false => Ok(Done {}),
             }
         };

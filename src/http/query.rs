@@ -127,7 +127,7 @@ impl Query {
         match self.text(name) {
             "" => Ok(default),
             raw => parse_bool(raw).ok_or_else(|| {
-                Refusal::refused(format!(
+                Refusal::by_rule(format!(
                     "Failed to parse value of \"{name}\" ({raw}) as a bool: \
                      strconv.ParseBool: parsing \"{raw}\": invalid syntax"
                 ))

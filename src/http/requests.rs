@@ -253,7 +253,7 @@ mod tests {
     use crate::acl::Acl;
     use crate::gate::Gate;
     use crate::identity::{Identity, Rejection};
-    use crate::log::Space;
+    use crate::log::DiskSpace;
     use crate::log::fake::FakeDisk;
     use crate::requests::{Guarantee, RequestLogEntry};
 
@@ -419,7 +419,7 @@ mod tests {
             ran: None,
             left_out: LeftOut::new(),
         };
-        while log.records().unwrap().space() != Space::Full {
+        while log.records().unwrap().space() != DiskSpace::Full {
             drop(log.receive(&long).await);
         }
         crate::requests::requests_test::fill(&log);

@@ -182,7 +182,7 @@ pub(super) fn ids<'v, T: Table<Key = Id>>(
     options: &ReadOptions,
 ) -> Result<Unchecked<'v, T::Row>, Refusal> {
     if let Some(why) = no_id_prefix(options.prefix()) {
-        return Err(Refusal::refused(format!("index error: {why}")));
+        return Err(Refusal::by_rule(format!("index error: {why}")));
     }
     let mut scans = Scan::id_prefix(&Prefix::new(), options.prefix());
     let start = Some(options.next_token()).filter(|token| is_uuid(token));

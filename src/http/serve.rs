@@ -27,7 +27,7 @@ use super::request::Remote;
 use super::socket::SocketLine;
 use crate::error::Refusal;
 use crate::net::{
-    Arrival, Begun, Door, HTTP_BUFFER, Host, LEAVING, Listener, PARTING, Peer, Stream, Visit,
+    Arrival, Door, HTTP_BUFFER, Host, LEAVING, Listener, PARTING, Peer, Prefixed, Stream, Visit,
     Visitors, accept, reloaded, until,
 };
 use crate::rpc::duplex::{Duplex, bytes_of};
@@ -335,7 +335,7 @@ impl Front {
             .keep_alive_interval(HEADER_TIMEOUT)
             .keep_alive_timeout(HEADER_TIMEOUT)
             .serve_connection(
-                TokioIo::new(Begun::<Stream>::new(PREFACE, stream)),
+                TokioIo::new(Prefixed::<Stream>::new(PREFACE, stream)),
                 service_fn(move |request| of.counted(request)),
             );
         let mut connection = std::pin::pin!(connection);

@@ -191,7 +191,7 @@ pub(super) async fn delete(write: Write) -> Result<Answer, Refusal> {
         .submit(command)
         .await
         .map_err(|error| match error.code {
-            Code::NotFound => Refusal::refused(error.message),
+            Code::NotFound => Refusal::by_rule(error.message),
             _ => error,
         })?;
     Ok(Answer::nothing().written(done.index))

@@ -86,11 +86,11 @@ impl Sight {
     ///
     /// # Errors
     /// Those of the tables.
-    pub(super) fn modified<T: Table>(
+    pub(super) fn modify_index<T: Table>(
         &self,
         key: impl AsKey<T::Key>,
     ) -> Result<Option<u64>, StorageError> {
-        self.view.modified::<T>(key)
+        self.view.modify_index::<T>(key)
     }
 
     /// Rows that were found otherwise.

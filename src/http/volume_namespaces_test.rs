@@ -98,7 +98,7 @@ async fn ns_06_claims_of_a_job_are_collected_in_its_own_namespace() {
     let made = h.put("/v1/volume/csi/data?namespace=prod", &body).await;
     assert_eq!(made.status, 200, "{}", made.text());
     let holder = place_in(&h, "prod", "db", &["data"]).await;
-    let mut taken = claim("data", &holder, state::TAKEN);
+    let mut taken = claim("data", &holder, state::CLAIMED);
     taken.claim.namespace = "prod".into();
     h.submit(taken).await;
     let row = |namespace: &str| {

@@ -76,7 +76,7 @@ pub(super) const BAD: &str = "bad";
 
 fn known(volume: &str, call: &str) -> Result<(), Refusal> {
     match volume {
-        BAD => Err(Refusal::refused(format!(
+        BAD => Err(Refusal::by_rule(format!(
             "{call}: NotFound: no volume \"bad\""
         ))),
         _ => Ok(()),

@@ -117,7 +117,7 @@ pub(super) async fn held() -> (Harness, [String; 3]) {
     runs_plugin(&h, &plugin, true).await;
     register(&h, "data").await;
     let holder = place(&h, "db", &["data"]).await;
-    h.submit(claim("data", &holder, state::TAKEN)).await;
+    h.submit(claim("data", &holder, state::CLAIMED)).await;
     (h, [node, plugin, holder])
 }
 
@@ -219,7 +219,7 @@ async fn ev_10_an_answer_about_a_volume_and_its_allocations_mixes_no_two_indexes
                 h.submit(claim("data", &holder, state::READY_TO_FREE)).await;
                 becomes(&h, &alloc, "pending").await;
                 becomes(&h, &alloc, "running").await;
-                h.submit(claim("data", &holder, state::TAKEN)).await;
+                h.submit(claim("data", &holder, state::CLAIMED)).await;
             }
         })
     };

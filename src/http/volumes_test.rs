@@ -16,7 +16,7 @@ use crate::commands::csi::{ClaimVolume, NoteGrowth, RegisterVolumes};
 use crate::commands::job::RegisterJob;
 use crate::commands::node::RegisterNode;
 use crate::proposer::Origin;
-use crate::volumes::Waiting;
+use crate::volumes::PendingRelease;
 
 pub(super) fn described(id: &str) -> Value {
     json!({
@@ -395,7 +395,7 @@ async fn csi_31_what_settles_and_what_is_being_deleted_is_explained() {
     let alloc = place(&h).await;
     h.submit(held(&alloc)).await;
     let mut settles = held(&alloc);
-    settles.claim.state = state::SETTLING;
+    settles.claim.state = state::DETACH_UNCONFIRMED;
     h.submit(settles).await;
     let (reported, _) = first_reported(&h, "data").await;
     assert_eq!(
@@ -420,13 +420,14 @@ async fn csi_31_what_settles_and_what_is_being_deleted_is_explained() {
     assert_eq!(reported["WaitsFor"], "its provider to delete it");
     assert!(reported["Since"].as_i64().unwrap() > 0);
     let place = ("default", "other");
-    let (waiting, origin) = (Waiting::Deletion, Origin::default());
+    let (waiting, origin) = (PendingRelease::Deletion, Origin::default());
     // The watcher sees to it as well: what is told is what came of the last look at it.
     let reported = eventually_async(
         "what hinders it is told",
         drover_testkit::LONG,
         async || {
-            let seen = h.server.volumes.see_to(place, &waiting, &origin).await;
+            let volumes = &h.server.volumes;
+            let seen = volumes.retry_release(place, &waiting, &origin).await;
             let error = seen.expect_err("it may still be deleted").to_string();
             let (reported, _) = first_reported(&h, "other").await;
             match reported["HinderedBy"] == json!(error) {
@@ -460,7 +461,7 @@ async fn csi_45_what_was_attached_waits_for_a_controller_whatever_its_plugin_is_
     let (h, _) = with_plugin().await;
     register(&h, "data").await;
     let alloc = place(&h).await;
-    for (to, published) in [(state::TAKEN, true), (state::NODE_DETACHED, false)] {
+    for (to, published) in [(state::CLAIMED, true), (state::NODE_DETACHED, false)] {
         let mut claim = held(&alloc);
         claim.claim.state = to;
         claim.claim.published = published;
@@ -489,7 +490,7 @@ async fn csi_31_who_holds_a_volume_and_what_each_claim_waits_for_is_explained() 
     };
     for (to, name, waits, says) in [
         (
-            state::TAKEN,
+            state::CLAIMED,
             "held",
             "",
             "it is held as long as its allocations run",
@@ -521,7 +522,7 @@ async fn csi_31_who_holds_a_volume_and_what_each_claim_waits_for_is_explained() 
             (&json!(waits), &json!(says)),
             "{name}"
         );
-        if to == state::TAKEN {
+        if to == state::CLAIMED {
             assert_eq!(held["HinderedBy"], "");
         }
         assert!(held["Since"].as_i64().unwrap() > 0);

@@ -23,7 +23,7 @@ const PER_STEP: u64 = 16;
 enum Unread {
     /// It is no HCL.
     Invalid(Error),
-    /// It is over a limit, at a place if there is one.
+    /// It is over a limit, at a location if there is one.
     Large(Option<usize>, String),
 }
 
@@ -40,7 +40,7 @@ impl From<Unread> for String {
 /// Parses a native text.
 ///
 /// # Errors
-/// The place of the first thing that is not HCL, or a limit that it is over.
+/// The location of the first thing that is not HCL, or a limit that it is over.
 pub(super) fn parse(source: &SourceText, budget: &Budget) -> Result<Body, Diagnostic> {
     length(source)?;
     bounded(&source.text, Form::Body, budget, parse_body).map_err(|unread| match unread {
@@ -92,14 +92,14 @@ fn bounded<T>(
         steps: (work + text.len() as u64) / PER_STEP,
     };
     let large = |why| Unread::Large(None, why);
-    budget.spend(cost).map_err(large)?;
+    budget.charge(cost).map_err(large)?;
     let parsed = parse(text);
     budget.look().map_err(large)?;
     parsed.map_err(Unread::Invalid)
 }
 
-fn too_large(source: &SourceText, place: Option<Range<usize>>, why: String) -> Diagnostic {
-    source.problem(place, "Specification too large", why)
+fn too_large(source: &SourceText, location: Option<Range<usize>>, why: String) -> Diagnostic {
+    source.problem(location, "Specification too large", why)
 }
 
 fn length(source: &SourceText) -> Result<(), Diagnostic> {
@@ -197,8 +197,12 @@ mod tests {
             let err = read(format!("{text}\n")).expect_err(text);
             assert_eq!(err.summary, "Invalid single-line block", "{text}: {err}");
             assert!(err.detail.contains("lines of their own"), "{text}: {err}");
-            let place = err.place.expect("a place");
-            assert_eq!(place.start.0, text.matches('\n').count().max(1), "{text}");
+            let location = err.location.expect("a location");
+            assert_eq!(
+                location.start.0,
+                text.matches('\n').count().max(1),
+                "{text}"
+            );
         }
         for text in ["resources { cpu = 100 }", "meta { a = { b = 1, c = 2 } }"] {
             read(format!("{text}\n")).expect(text);

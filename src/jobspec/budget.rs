@@ -54,7 +54,7 @@ impl Budget {
     }
 
     /// Takes from it; in words why it cannot.
-    pub(super) fn spend(&self, cost: Cost) -> Result<(), String> {
+    pub(super) fn charge(&self, cost: Cost) -> Result<(), String> {
         let bytes = self.bytes.get().checked_sub(cost.bytes);
         let steps = self.steps.get().checked_sub(cost.steps.saturating_add(1));
         self.bytes.set(bytes.unwrap_or(0));
@@ -243,14 +243,14 @@ mod tests {
         let bytes = |bytes| Cost { bytes, steps: 0 };
         let steps = |steps| Cost { bytes: 0, steps };
         let budget = Budget::default();
-        budget.spend(bytes(BYTES)).unwrap();
-        assert!(budget.spend(bytes(1)).unwrap_err().contains("64 MiB"));
+        budget.charge(bytes(BYTES)).unwrap();
+        assert!(budget.charge(bytes(1)).unwrap_err().contains("64 MiB"));
         assert!(budget.is_spent());
         let budget = Budget::default();
-        assert!(budget.spend(steps(STEPS)).unwrap_err().contains("steps"));
+        assert!(budget.charge(steps(STEPS)).unwrap_err().contains("steps"));
         let budget = Budget::ending(Instant::now());
-        let late = (0..=LOOK).find_map(|_| budget.spend(steps(0)).err());
+        let late = (0..=LOOK).find_map(|_| budget.charge(steps(0)).err());
         assert!(late.expect("it is late").contains("longer"));
-        assert!(budget.spend(steps(0)).is_err(), "and stays so");
+        assert!(budget.charge(steps(0)).is_err(), "and stays so");
     }
 }

@@ -24,7 +24,7 @@ const ALIASES: [(&str, &str); 7] = [
 ];
 
 /// Years looked ahead: every combination of day and weekday comes up within forty.
-const HORIZON: i16 = 40;
+const LOOKAHEAD_YEARS: i16 = 40;
 /// How many expressions a job may have, and how long each may be, in bytes.
 const MAX_SPECS: usize = 64;
 const MAX_SPEC: usize = 1_024;
@@ -172,7 +172,7 @@ impl Schedule {
     /// Understands an expression.
     ///
     /// # Errors
-    /// What of it is none.
+    /// The part that does not parse.
     pub fn parse(spec: &str) -> Result<Self, String> {
         if let Some(interval) = spec.strip_prefix("@every ") {
             let nanos = parse_duration(interval.trim()).unwrap_or_default();
@@ -185,9 +185,9 @@ impl Schedule {
         CronFields::parse(spec).map(|fields| Self::Clock(Box::new(fields)))
     }
 
-    /// Whether there is any such day at all.
+    /// Whether the schedule ever occurs at all.
     #[must_use]
-    pub fn comes(&self) -> bool {
+    pub fn ever_occurs(&self) -> bool {
         let first = i16::try_from(YEAR.low).unwrap_or_default();
         let last = i16::try_from(YEAR.high).unwrap_or(i16::MAX);
         match self {
@@ -268,7 +268,11 @@ impl CronFields {
     fn next(&self, after: Timestamp, zone: &TimeZone) -> Option<Timestamp> {
         let second = after.as_nanosecond().div_euclid(i128::from(SECOND_NANOS));
         let mut from = Timestamp::from_second(i64::try_from(second).ok()?.checked_add(1)?).ok()?;
-        let last = zone.to_datetime(from).date().year().checked_add(HORIZON)?;
+        let last = zone
+            .to_datetime(from)
+            .date()
+            .year()
+            .checked_add(LOOKAHEAD_YEARS)?;
         loop {
             let stretch = Stretch::of(zone, from);
             let shown = stretch.offset.to_datetime(from);
@@ -341,11 +345,11 @@ impl CronFields {
     }
 }
 
-/// Refuses more or longer expressions than are looked through in a moment.
+/// Refuses more expressions, or longer ones, than the limits allow.
 ///
 /// # Errors
 /// The limit.
-pub fn bounded(periodic: &PeriodicConfig) -> Result<(), String> {
+pub fn check_limits(periodic: &PeriodicConfig) -> Result<(), String> {
     let count = periodic.specs.len();
     if count > MAX_SPECS {
         return Err(format!(
@@ -374,12 +378,12 @@ pub struct Launches {
 }
 
 impl Launches {
-    /// Those of a specification; expressions that are none are left out, as they were refused.
+    /// Those of a specification. Invalid expressions are skipped: registration refused them.
     ///
     /// # Errors
-    /// A time zone that is none; one that takes too long to look through ([`bounded`]).
+    /// An unknown time zone, or a specification above the limits ([`check_limits`]).
     pub fn of(periodic: &PeriodicConfig) -> Result<Self, String> {
-        bounded(periodic)?;
+        check_limits(periodic)?;
         let zone = match periodic.time_zone.as_str() {
             "" => TimeZone::UTC,
             name => TimeZone::get(name).map_err(|error| error.to_string())?,

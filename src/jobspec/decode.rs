@@ -4,7 +4,7 @@
 use super::diagnostic::{Diagnostics, SourceText};
 use super::duration;
 use super::fixup;
-use super::tree::{Attribute, Block, Place};
+use super::tree::{Attribute, Block, Location};
 use super::types::{self, Type};
 use super::value::Value;
 use drover_events::field::{Field, Kind, Shape};
@@ -22,11 +22,11 @@ impl Decoder<'_> {
     /// Reports a problem.
     pub(super) fn problem(
         &mut self,
-        place: Place,
+        location: Location,
         summary: impl Into<String>,
         detail: impl Into<String>,
     ) {
-        let problem = self.source.problem(place, summary, detail);
+        let problem = self.source.problem(location, summary, detail);
         self.problems.push(problem);
     }
 
@@ -56,7 +56,7 @@ impl Decoder<'_> {
                     "The argument {:?} is required, but no definition was found.",
                     field.hcl
                 );
-                self.problem(block.place.clone(), "Missing required argument", detail);
+                self.problem(block.location.clone(), "Missing required argument", detail);
             }
         }
         fixup::after(self, shape, block, &mut out);
@@ -80,13 +80,17 @@ impl Decoder<'_> {
                     attribute.name
                 );
                 self.problem(
-                    attribute.place.clone(),
+                    attribute.location.clone(),
                     "Incorrect attribute value type",
                     detail,
                 );
             }
             Err(Wrong::Duration(text)) => {
-                self.problem(attribute.place.clone(), "Unsuitable duration value", text);
+                self.problem(
+                    attribute.location.clone(),
+                    "Unsuitable duration value",
+                    text,
+                );
             }
         }
     }
@@ -152,7 +156,7 @@ impl Decoder<'_> {
                 {
                     let detail = format!("Another {} {label:?} is defined before.", block.name);
                     self.problem(
-                        block.place.clone(),
+                        block.location.clone(),
                         format!("Duplicate {} block", block.name),
                         detail,
                     );
@@ -175,7 +179,7 @@ impl Decoder<'_> {
         if !matches!(field.kind, Kind::AnyMap) && !block.blocks.is_empty() {
             let inner = &block.blocks[0];
             let detail = "Blocks are not allowed here.";
-            return self.problem(inner.place.clone(), "Unexpected block", detail);
+            return self.problem(inner.location.clone(), "Unexpected block", detail);
         }
         let value = block.to_value();
         match self.convert(field.kind, &without_nulls(value, field.kind)) {
@@ -185,7 +189,7 @@ impl Decoder<'_> {
             Err(Wrong::Type(text) | Wrong::Duration(text)) => {
                 let detail = format!("Inappropriate value for {:?}: {text}.", block.name);
                 self.problem(
-                    block.place.clone(),
+                    block.location.clone(),
                     "Incorrect attribute value type",
                     detail,
                 );
@@ -205,13 +209,13 @@ impl Decoder<'_> {
             let detail = format!("All {name} blocks must have {expected} labels (name).");
             (format!("Missing name for {name}"), detail)
         };
-        self.problem(block.place.clone(), summary, detail);
+        self.problem(block.location.clone(), summary, detail);
     }
 
     fn duplicate(&mut self, block: &Block) {
         let detail = format!("Only one {} block is allowed.", block.name);
         self.problem(
-            block.place.clone(),
+            block.location.clone(),
             format!("Duplicate {} block", block.name),
             detail,
         );
@@ -225,7 +229,11 @@ impl Decoder<'_> {
         } else if let Some(near) = near(name, shape, Kind::is_attribute) {
             detail += &format!(" Did you mean {near:?}?");
         }
-        self.problem(attribute.name_place.clone(), "Unsupported argument", detail);
+        self.problem(
+            attribute.name_location.clone(),
+            "Unsupported argument",
+            detail,
+        );
     }
 
     fn unknown_block(&mut self, shape: &Shape, block: &Block) {
@@ -239,7 +247,7 @@ impl Decoder<'_> {
         } else if let Some(near) = near(name, shape, Kind::is_block) {
             detail += &format!(" Did you mean {near:?}?");
         }
-        self.problem(block.place.clone(), "Unsupported block type", detail);
+        self.problem(block.location.clone(), "Unsupported block type", detail);
     }
 }
 

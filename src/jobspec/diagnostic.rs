@@ -10,8 +10,8 @@ pub struct Diagnostic {
     pub summary: String,
     /// A sentence or two.
     pub detail: String,
-    /// Where, if it has a place.
-    pub place: Option<SourceRange>,
+    /// Where, if it has a location.
+    pub location: Option<SourceRange>,
 }
 
 /// A range in a named text; lines and columns count from 1, the end is exclusive.
@@ -39,8 +39,8 @@ impl fmt::Display for SourceRange {
 
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(place) = &self.place {
-            write!(f, "{place}: ")?;
+        if let Some(location) = &self.location {
+            write!(f, "{location}: ")?;
         }
         write!(f, "{}; {}", self.summary, self.detail)
     }
@@ -74,12 +74,12 @@ impl Diagnostics {
         self.list.is_empty()
     }
 
-    /// Just one problem that has no place.
+    /// Just one problem that has no location.
     pub fn one(summary: impl Into<String>, detail: impl Into<String>) -> Diagnostics {
         let diagnostic = Diagnostic {
             summary: summary.into(),
             detail: detail.into(),
-            place: None,
+            location: None,
         };
         Diagnostics {
             list: vec![diagnostic],
@@ -140,8 +140,8 @@ impl SourceText {
         self.text.get(span.clone()).unwrap_or("")
     }
 
-    /// The place of a byte range.
-    pub fn place(&self, span: Range<usize>) -> SourceRange {
+    /// The location of a byte range.
+    pub fn location(&self, span: Range<usize>) -> SourceRange {
         let end = span.end.max(span.start);
         SourceRange {
             file: self.name.clone(),
@@ -165,11 +165,11 @@ impl SourceText {
         summary: impl Into<String>,
         detail: impl Into<String>,
     ) -> Diagnostic {
-        let place = span.map(|span| self.place(span));
+        let location = span.map(|span| self.location(span));
         Diagnostic {
             summary: summary.into(),
             detail: detail.into(),
-            place,
+            location,
         }
     }
 }

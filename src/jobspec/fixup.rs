@@ -105,12 +105,12 @@ fn group(decoder: &mut Decoder<'_>, block: &Block, out: &mut Object) {
         Some("horizontal") => {}
         Some(other) => {
             let detail = format!("task group scaling policy had invalid type: {other:?}");
-            let place = block
+            let location = block
                 .blocks
                 .iter()
                 .find(|b| b.name == "scaling")
-                .and_then(|b| b.place.clone());
-            decoder.problem(place, "Invalid group scaling type", detail);
+                .and_then(|b| b.location.clone());
+            decoder.problem(location, "Invalid group scaling type", detail);
         }
     }
 }
@@ -123,7 +123,7 @@ fn task(decoder: &mut Decoder<'_>, block: &Block, out: &mut Object) {
                 if out.insert("Identity".into(), identity).is_some() {
                     let detail = "Only one identity block may be the default one.";
                     decoder.problem(
-                        block.place.clone(),
+                        block.location.clone(),
                         "Duplicate default identities found",
                         detail,
                     );
@@ -153,14 +153,18 @@ fn task_scaling(decoder: &mut Decoder<'_>, block: &Block, out: &mut Object) {
             "mem" => "vertical_mem",
             _ => {
                 let detail = "scaling policy name must be \"cpu\" or \"mem\"";
-                decoder.problem(block.place.clone(), "Invalid scaling policy name", detail);
+                decoder.problem(
+                    block.location.clone(),
+                    "Invalid scaling policy name",
+                    detail,
+                );
                 continue;
             }
         };
         if seen.contains(&label) {
             let detail = format!("Only one scaling {label:?} block is allowed.");
             decoder.problem(
-                block.place.clone(),
+                block.location.clone(),
                 format!("Duplicate scaling {label:?} block"),
                 detail,
             );
@@ -172,7 +176,11 @@ fn task_scaling(decoder: &mut Decoder<'_>, block: &Block, out: &mut Object) {
             .filter(|s| !s.is_empty() && *s != forced)
         {
             let detail = format!("Invalid policy type, expected {forced:?} but found {said:?}");
-            decoder.problem(block.place.clone(), "Invalid scaling policy type", detail);
+            decoder.problem(
+                block.location.clone(),
+                "Invalid scaling policy type",
+                detail,
+            );
         }
         seen.push(label);
     }

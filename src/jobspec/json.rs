@@ -96,8 +96,8 @@ impl JsonReader<'_> {
                     let attribute = Attribute {
                         name: key.clone(),
                         value,
-                        name_place: None,
-                        place: None,
+                        name_location: None,
+                        location: None,
                     };
                     out.attributes.push(single(attribute, shape));
                 }
@@ -123,7 +123,7 @@ impl JsonReader<'_> {
                 let ev = Evaluator::new(&source, self.evaluator.functions, self.evaluator.budget);
                 match ev.bare_template(&template, self.scope) {
                     Ok(value) => {
-                        let spent = self.evaluator.spend(value.weight(), None);
+                        let spent = self.evaluator.charge(value.weight(), None);
                         spent.map_err(|p| problems.push(*p)).ok()?;
                         Some(value)
                     }

@@ -15,7 +15,7 @@ pub(super) struct Local {
     /// What it stands for.
     pub expr: Expression,
     /// Where its name stands.
-    pub place: Option<Range<usize>>,
+    pub location: Option<Range<usize>>,
 }
 
 /// Evaluates locals, putting each into `local` of the scope once those it needs are there.
@@ -31,7 +31,7 @@ pub(super) fn evaluate(
             by_name.insert(&first.name, first);
             let detail = format!("Duplicate {} definition found.", local.name);
             problems.push(ev.source.problem(
-                local.place.clone(),
+                local.location.clone(),
                 "Duplicate value in locals",
                 detail,
             ));
@@ -125,7 +125,7 @@ fn report_cycles(
         chain += " -> …";
     }
     let local = by_name[path[0]];
-    let place = local.place.clone().or(local.expr.span());
+    let location = local.location.clone().or(local.expr.span());
     let detail = format!("These locals refer to each other: {chain}.");
-    problems.push(ev.source.problem(place, "Cyclic locals", detail));
+    problems.push(ev.source.problem(location, "Cyclic locals", detail));
 }

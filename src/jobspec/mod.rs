@@ -14,7 +14,7 @@
 //!   clock but the one that ends what takes too long (`budget`).
 //! - Texts are hostile: long, deep, cyclic, not even text. Every limit is a clear error, nothing
 //!   panics.
-//! - Every problem is reported at once, with its place.
+//! - Every problem is reported at once, with its location.
 
 mod admit;
 mod api;

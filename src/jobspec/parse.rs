@@ -58,7 +58,7 @@ impl<'a> Input<'a> {
 /// Parses a specification.
 ///
 /// # Errors
-/// Every problem, with its place.
+/// Every problem, with its location.
 pub fn parse(input: &Input<'_>) -> Result<ApiJob, Diagnostics> {
     let source = SourceText::new(input.name, input.text);
     let mut problems = Diagnostics::default();
@@ -82,7 +82,7 @@ pub fn parse(input: &Input<'_>) -> Result<ApiJob, Diagnostics> {
 /// attributes by name, blocks of one type as a list.
 ///
 /// # Errors
-/// Every problem, with its place.
+/// Every problem, with its location.
 pub fn plain(name: &str, text: &str) -> Result<Json, Diagnostics> {
     let source = SourceText::new(name, text);
     let budget = Budget::default();
@@ -129,7 +129,7 @@ fn from_native(
             "job" => {
                 let first = job
                     .and_then(tree::head)
-                    .map(|p| source.place(p).to_string());
+                    .map(|p| source.location(p).to_string());
                 let detail = format!(
                     "Only one block of type \"job\" is allowed. Previous definition was at {}",
                     first.unwrap_or_default()
@@ -163,7 +163,7 @@ fn decode(
 ) -> Option<Map<String, Json>> {
     if block.labels.len() != 1 {
         let detail = "All job blocks must have 1 labels (name).";
-        problems.push(source.problem(block.place, "Missing name for job", detail));
+        problems.push(source.problem(block.location, "Missing name for job", detail));
         return None;
     }
     Some(Decoder { source, problems }.block(Job::SHAPE, &block))
@@ -176,7 +176,7 @@ fn shorthand(ev: &Evaluator<'_>, body: &Body, into: &mut Variables, problems: &m
                 let variable = Variable {
                     value: Some(value),
                     from: "default",
-                    place: a.key.span(),
+                    location: a.key.span(),
                     ..Variable::default()
                 };
                 variables::declare(ev.source, a.key.as_str(), variable, into, problems);
@@ -194,7 +194,7 @@ fn read_locals(source: &SourceText, body: &Body, problems: &mut Diagnostics) -> 
     let local = |a: &hcl_edit::structure::Attribute| Local {
         name: a.key.as_str().to_owned(),
         expr: a.value.clone(),
-        place: a.key.span(),
+        location: a.key.span(),
     };
     body.attributes().map(local).collect()
 }
@@ -265,14 +265,14 @@ fn report_unset(
     let mut uses = Uses(declared, Vec::new());
     uses.visit_body(body);
     let mut named = std::collections::BTreeSet::new();
-    for (name, place) in uses.1 {
+    for (name, location) in uses.1 {
         if named.insert(name.clone()) {
             // Each is looked for in its line, which may be as long as the text.
             if problems.is_full() {
                 break;
             }
             let detail = "A used variable must be set or have a default value.";
-            problems.push(source.problem(place, format!("Unset variable {name:?}"), detail));
+            problems.push(source.problem(location, format!("Unset variable {name:?}"), detail));
         }
     }
     !named.is_empty()

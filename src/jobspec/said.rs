@@ -126,7 +126,7 @@ struct JobPart<'c> {
 impl JobPart<'_> {
     /// Takes from what is left; what is of another kind than it should be is refused later, with
     /// its path.
-    fn spend<E: serde::de::Error>(&self, parts: usize) -> Result<(), E> {
+    fn charge<E: serde::de::Error>(&self, parts: usize) -> Result<(), E> {
         let left = self.left.parts.get().checked_sub(parts);
         let left = left.ok_or_else(|| {
             E::custom(format_args!(
@@ -192,7 +192,7 @@ impl<'de> Visitor<'de> for JobPart<'_> {
         };
         let mut out = Vec::new();
         while let Some(item) = seq.next_element_seed(JobPart { what, ..self })? {
-            self.spend::<A::Error>(1)?;
+            self.charge::<A::Error>(1)?;
             out.push(item);
         }
         Ok(Json::Array(out))
@@ -200,7 +200,7 @@ impl<'de> Visitor<'de> for JobPart<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Json, A::Error> {
         if let What::Object(shape) = self.what {
-            self.spend::<A::Error>(shape.fields.len())?;
+            self.charge::<A::Error>(shape.fields.len())?;
         }
         let mut out = Map::new();
         while let Some(key) = map.next_key::<String>()? {
@@ -223,7 +223,7 @@ impl<'de> Visitor<'de> for JobPart<'_> {
                     continue;
                 }
             };
-            self.spend::<A::Error>(1)?;
+            self.charge::<A::Error>(1)?;
             let value = map.next_value_seed(JobPart { what, ..self })?;
             out.insert(key, value);
         }

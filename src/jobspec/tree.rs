@@ -11,7 +11,7 @@ use hcl_edit::structure::{Block as HclBlock, Body, Structure};
 use std::ops::Range;
 
 /// A byte range, where there is one.
-pub(super) type Place = Option<Range<usize>>;
+pub(super) type Location = Option<Range<usize>>;
 
 /// An evaluated block.
 #[derive(Debug, Default)]
@@ -24,7 +24,7 @@ pub(super) struct Block {
     /// The blocks in it, in the order of the text, `dynamic` ones expanded.
     pub blocks: Vec<Block>,
     /// Where its head stands.
-    pub place: Place,
+    pub location: Location,
 }
 
 /// An evaluated attribute; its value is absent if evaluating it failed (which has been reported).
@@ -33,9 +33,9 @@ pub(super) struct Attribute {
     pub name: String,
     pub value: Option<Value>,
     /// Where its name stands.
-    pub name_place: Place,
+    pub name_location: Location,
     /// Where its value stands.
-    pub place: Place,
+    pub location: Location,
 }
 
 /// How many blocks one `dynamic` may make.
@@ -58,8 +58,8 @@ pub(super) fn build(
                 out.attributes.push(Attribute {
                     name: a.key.as_str().to_owned(),
                     value,
-                    name_place: a.key.span(),
-                    place: a.value.span(),
+                    name_location: a.key.span(),
+                    location: a.value.span(),
                 });
             }
             Structure::Block(b) if b.ident.as_str() == "dynamic" => {
@@ -81,17 +81,17 @@ pub(super) fn block(
     problems: &mut Diagnostics,
 ) -> Block {
     let labels = b.labels.iter().map(|l| l.as_str().to_owned()).collect();
-    let place = head(b);
+    let location = head(b);
     Block {
         name: b.ident.as_str().to_owned(),
         labels,
-        place,
+        location,
         ..build(ev, &b.body, scope, problems)
     }
 }
 
 /// From the block's type to its last label.
-pub(super) fn head(b: &HclBlock) -> Place {
+pub(super) fn head(b: &HclBlock) -> Location {
     let start = b.ident.span()?;
     let end = b
         .labels
@@ -172,13 +172,13 @@ fn dynamic(
         return Err(ev.problem(head(b), "Too many dynamic blocks", detail));
     }
     for (key, value) in pairs {
-        ev.spend(BLOCK_WEIGHT, head(b))?;
+        ev.charge(BLOCK_WEIGHT, head(b))?;
         let mut inner = scope.child();
         let pair = [("key".to_owned(), key), ("value".to_owned(), value)];
         inner.set(&said.iterator, Value::Map(pair.into_iter().collect()));
         let mut made = build(ev, &said.content.body, &inner, problems);
         made.name.clone_from(&said.name);
-        made.place = head(b);
+        made.location = head(b);
         if let Some(labels) = said.labels {
             let Value::List(items) = ev.eval(labels, &inner)? else {
                 let detail = "\"labels\" must be a list of strings.";

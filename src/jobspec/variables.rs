@@ -24,14 +24,14 @@ pub(super) struct Variable {
     /// Rules the value must meet.
     pub rules: Vec<ValidationRule>,
     /// Where it is declared.
-    pub place: Option<Range<usize>>,
+    pub location: Option<Range<usize>>,
 }
 
 /// A rule of a variable.
 pub(super) struct ValidationRule {
     condition: Expression,
     message: String,
-    place: Option<Range<usize>>,
+    location: Option<Range<usize>>,
 }
 
 /// All declared variables by name.
@@ -54,15 +54,15 @@ pub(super) fn declare(
     into: &mut Variables,
     problems: &mut Diagnostics,
 ) {
-    let place = variable.place.clone();
+    let location = variable.location.clone();
     if !valid_name(name) {
         let detail = "Name must start with a letter or underscore and may contain only letters, \
             digits, \
                       underscores, and dashes.";
-        problems.push(source.problem(place, "Invalid variable name", detail));
+        problems.push(source.problem(location, "Invalid variable name", detail));
     } else if into.contains_key(name) {
         let detail = format!("Duplicate {name} variable definition found.");
-        problems.push(source.problem(place, "Duplicate variable", detail));
+        problems.push(source.problem(location, "Duplicate variable", detail));
     } else {
         into.insert(name.to_owned(), variable);
     }
@@ -75,17 +75,17 @@ pub(super) fn read(
     into: &mut Variables,
     problems: &mut Diagnostics,
 ) {
-    let place = super::tree::head(block);
+    let location = super::tree::head(block);
     let [label] = block.labels.as_slice() else {
         let detail = "All variable blocks must have 1 labels (name).";
         return problems.push(
             ev.source
-                .problem(place, "Missing name for variable", detail),
+                .problem(location, "Missing name for variable", detail),
         );
     };
     let mut variable = Variable {
         from: "default",
-        place: place.clone(),
+        location: location.clone(),
         ..Variable::default()
     };
     for structure in &block.body {
@@ -152,7 +152,7 @@ pub(super) fn convert_default(
             );
             let summary = "Invalid default value for variable";
             problems.push(source.problem(
-                variable.place.clone(),
+                variable.location.clone(),
                 summary,
                 format!("{name}: {detail}"),
             ));
@@ -166,11 +166,11 @@ fn rule(
     b: &Block,
     problems: &mut Diagnostics,
 ) -> Option<ValidationRule> {
-    let place = b.ident.span();
+    let location = b.ident.span();
     let missing = |what: &str| {
         let detail = format!("The argument {what:?} is required, but no definition was found.");
         ev.source
-            .problem(place.clone(), "Missing required argument", detail)
+            .problem(location.clone(), "Missing required argument", detail)
     };
     let Some(condition) = b.body.get_attribute("condition") else {
         problems.push(missing("condition"));
@@ -223,7 +223,7 @@ fn rule(
     Some(ValidationRule {
         condition: condition.value.clone(),
         message: text,
-        place: span,
+        location: span,
     })
 }
 
@@ -242,7 +242,7 @@ pub(super) fn set_text(
     let fail = |detail: String| Diagnostic {
         summary: format!("Invalid argument value for {from} variable"),
         detail: format!("The value for {name:?} is not valid: {detail}."),
-        place: None,
+        location: None,
     };
     let value = match &variable.of {
         None | Some(Type::Any | Type::String | Type::Number | Type::Bool) => Ok(Value::str(text)),
@@ -274,12 +274,12 @@ pub(super) fn set_file(
     problems: &mut Diagnostics,
 ) {
     let source = SourceText::new(name, text);
-    for (key, value, place) in file_values(&source, means, problems) {
+    for (key, value, location) in file_values(&source, means, problems) {
         match variables.get_mut(&key) {
             None if strict => {
                 let detail =
                     format!("A {key:?} variable was set but was not found in known variables.");
-                problems.push(source.problem(place, "Undefined variable", detail));
+                problems.push(source.problem(location, "Undefined variable", detail));
             }
             None => {}
             Some(variable) => {
@@ -294,7 +294,11 @@ pub(super) fn set_file(
                             "The value for {key} is not compatible with the variable's type \
                                 constraint: {text}."
                         );
-                        problems.push(source.problem(place, "Invalid value for variable", detail));
+                        problems.push(source.problem(
+                            location,
+                            "Invalid value for variable",
+                            detail,
+                        ));
                     }
                 }
             }
@@ -357,7 +361,7 @@ pub(super) fn check(ev: &Evaluator<'_>, variables: &Variables, problems: &mut Di
         };
         for rule in &variable.rules {
             // Each rule sees a copy of the value.
-            if let Err(problem) = ev.spend(value.weight(), rule.place.clone()) {
+            if let Err(problem) = ev.charge(value.weight(), rule.location.clone()) {
                 return problems.push(*problem);
             }
             let mut scope = Scope::default();
@@ -368,21 +372,24 @@ pub(super) fn check(ev: &Evaluator<'_>, variables: &Variables, problems: &mut Di
                 Ok(met) if met.to_bool() == Some(true) => {}
                 Ok(met) if met.to_bool() == Some(false) => {
                     let at = rule
-                        .place
+                        .location
                         .clone()
-                        .map(|p| ev.source.place(p).to_string())
+                        .map(|p| ev.source.location(p).to_string())
                         .unwrap_or_default();
                     let detail = format!(
                         "{}\n\nThis was checked by the validation rule at {at}.",
                         rule.message
                     );
                     let summary = format!("Invalid value for {} variable", variable.from);
-                    problems.push(ev.source.problem(variable.place.clone(), summary, detail));
+                    problems.push(
+                        ev.source
+                            .problem(variable.location.clone(), summary, detail),
+                    );
                 }
                 Ok(_) => {
                     let detail = "The condition must give true or false.";
                     let summary = "Invalid variable validation condition";
-                    problems.push(ev.source.problem(rule.place.clone(), summary, detail));
+                    problems.push(ev.source.problem(rule.location.clone(), summary, detail));
                 }
             }
         }

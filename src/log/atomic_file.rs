@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::{FileLayer, LogFile, RealFiles, parent};
+use crate::{FileLayer, LogFile, RealFiles, parent_dir};
 
 /// What the name of a file that is being written ends with.
 const DRAFT: &str = ".tmp";
@@ -94,7 +94,7 @@ fn replace(
     written().inspect_err(|_| {
         let _ = files.remove(&draft);
     })?;
-    files.sync_dir(parent(path))
+    files.sync_dir(parent_dir(path))
 }
 
 fn draft(path: &Path) -> PathBuf {
@@ -150,7 +150,7 @@ mod tests {
                 false => put_on(files, path, content),
             };
             let disk = FakeDisk::default();
-            disk.create_dir(parent(path)).unwrap();
+            disk.create_dir(parent_dir(path)).unwrap();
             put(&disk, &old).unwrap();
             assert_eq!(read_on(&disk.power_cut(seed), path).unwrap(), old);
             // Between any two operations: each fails once, and what came before it may be lost.

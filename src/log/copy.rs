@@ -15,9 +15,9 @@ use super::segment::Segment;
 /// Bytes of entries read at once.
 const CHUNK: usize = 1 << 20;
 
-/// A file of a copy.
+/// A file of a copy of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Piece {
+pub struct CopyFile {
     /// Its name in the copy.
     pub name: String,
     /// Where it lies now.
@@ -34,7 +34,7 @@ impl ReadOnlyLog {
     ///
     /// # Errors
     /// Damage; a failed write.
-    pub fn pieces(&self, last: u64, dir: &Path) -> Result<Vec<Piece>, LogError> {
+    pub fn pieces(&self, last: u64, dir: &Path) -> Result<Vec<CopyFile>, LogError> {
         let mut pieces = Vec::new();
         for segment in self.all() {
             let (first, next) = (segment.first(), segment.next());
@@ -49,7 +49,7 @@ impl ReadOnlyLog {
                     (self.seal_part(&segment, end, dir, &name)?, end)
                 }
             };
-            pieces.push(Piece {
+            pieces.push(CopyFile {
                 name,
                 path,
                 first,

@@ -352,7 +352,7 @@ fn a_full_disk_fails_the_append_and_the_log_goes_on() {
     };
     assert!(error.is_full(), "{error}");
     assert!(written > 50);
-    assert_eq!(log.space(), Space::Full);
+    assert_eq!(log.space(), DiskSpace::Full);
     assert_eq!(log.bounds(), (0, written));
     assert_eq!(log.scan(0).map(Result::unwrap).count() as u64, written);
     assert!(log.append_one(1, 0, body(0, 0, 300)).unwrap_err().is_full());
@@ -361,7 +361,7 @@ fn a_full_disk_fails_the_append_and_the_log_goes_on() {
         log.append_one(1, 0, body(written, 1, 300)).unwrap(),
         written
     );
-    assert_eq!(log.space(), Space::Enough);
+    assert_eq!(log.space(), DiskSpace::Enough);
     log.close();
     let (log, report) = open(&disk, options).unwrap();
     assert_eq!(report.cut, None);
@@ -395,13 +395,13 @@ fn a_waiting_log_keeps_what_is_queued_until_there_is_space() {
         };
         log.append(vec![entry], Box::new(done)).unwrap();
     }
-    until("the full disk", || log.space() == Space::Full);
+    until("the full disk", || log.space() == DiskSpace::Full);
     let before = *acked.lock();
     assert!(before < 300);
     assert_eq!(log.scan(0).map(Result::unwrap).count(), 300, "reads go on");
     disk.set_capacity(None);
     until("the rest", || *acked.lock() == 300);
-    assert_eq!(log.space(), Space::Enough);
+    assert_eq!(log.space(), DiskSpace::Enough);
 }
 
 #[test]
@@ -419,9 +419,9 @@ fn low_space_is_told_before_the_segment_is_full() {
     for i in 0..60 {
         log.append_one(1, 0, body(i, 1, 300)).unwrap();
     }
-    until("the warning", || log.space() == Space::Low);
+    until("the warning", || log.space() == DiskSpace::Low);
     disk.set_capacity(None);
-    until("the all-clear", || log.space() == Space::Enough);
+    until("the all-clear", || log.space() == DiskSpace::Enough);
 }
 
 #[test]

@@ -13,13 +13,13 @@ use parking_lot::{Condvar, Mutex};
 use super::error::LogError;
 use super::file::{FileLayer, RealFiles};
 use super::format::{Entry, Epoch};
-use super::keeper::{self, KeeperState};
+use super::housekeeper::{self, HousekeeperState};
 use super::open::{self, OpenReport};
 use super::options::LogOptions;
 use super::scan::{EntrySource, Scan};
 use super::segment::SegmentInfo;
 use super::set::SegmentSet;
-use super::state::{Done, Job, LogShared, Space};
+use super::state::{DiskSpace, Job, LogShared, OnSynced};
 use super::tree::{CompactRange, Hash};
 use super::writer::Writer;
 
@@ -50,14 +50,14 @@ impl LogEngine {
             .create_dir(dir)
             .map_err(|e| LogError::io("create", dir, e))?;
         // One that a kill left may be in memory alone.
-        let above = super::file::parent(dir);
+        let above = super::file::parent_dir(dir);
         files
             .sync_dir(above)
             .map_err(|e| LogError::io("sync", above, e))?;
         // The same of what lies further up, where this may be asked for: it was made with it.
         let mut above = above;
-        while super::file::parent(above) != above && above != Path::new(".") {
-            above = super::file::parent(above);
+        while super::file::parent_dir(above) != above && above != Path::new(".") {
+            above = super::file::parent_dir(above);
             let _ = files.sync_dir(above);
         }
         let lock = files
@@ -72,7 +72,7 @@ impl LogEngine {
             .sync_dir(dir)
             .map_err(|e| LogError::io("sync", dir, e))?;
         let report = opened.report.clone();
-        let keeper = KeeperState::new(opened.spares);
+        let housekeeper = HousekeeperState::new(opened.spares);
         let shared = Arc::new(LogShared {
             dir: dir.to_owned(),
             files,
@@ -81,15 +81,15 @@ impl LogEngine {
             wake: Condvar::new(),
             segments: SegmentSet::new(opened.segments),
             tree: Mutex::new(opened.tree),
-            keeper: Mutex::new(keeper),
-            keeper_wake: Condvar::new(),
+            housekeeper: Mutex::new(housekeeper),
+            housekeeper_wake: Condvar::new(),
             options,
         });
         let writer = Writer::new(Arc::clone(&shared), opened.active);
         let mut threads = vec![spawn("log-writer", move || writer.run())?];
         if shared.options.prepare || shared.options.seal {
             let shared = Arc::clone(&shared);
-            threads.push(spawn("log-keeper", move || keeper::run(&shared))?);
+            threads.push(spawn("log-keeper", move || housekeeper::run(&shared))?);
         }
         let engine = LogEngine {
             shared,
@@ -106,7 +106,7 @@ impl LogEngine {
     /// At once for a gap, a body that is too long, or a log that has stopped; `done` is dropped
     /// then. Later through `done`: [`LogError::DiskFull`] (where the options say that a full disk
     /// fails) or a failed write, and then none of the entries queued at that time is kept.
-    pub fn append(&self, entries: Vec<Entry>, done: Done) -> Result<(), LogError> {
+    pub fn append(&self, entries: Vec<Entry>, done: OnSynced) -> Result<(), LogError> {
         let mut state = self.shared.state.lock();
         state.check()?;
         state.append(entries, done, self.shared.options.max_body)?;
@@ -120,7 +120,7 @@ impl LogEngine {
     ///
     /// # Errors
     /// As [`append`](Self::append).
-    pub fn replace(&self, entries: Vec<Entry>, done: Done) -> Result<(), LogError> {
+    pub fn replace(&self, entries: Vec<Entry>, done: OnSynced) -> Result<(), LogError> {
         let mut state = self.shared.state.lock();
         state.check()?;
         let before = state.next.checked_sub(1);
@@ -140,7 +140,7 @@ impl LogEngine {
     /// As [`append`](Self::append).
     pub fn append_one(&self, kind: u16, time: i64, body: Bytes) -> Result<u64, LogError> {
         let (tx, rx) = mpsc::sync_channel(1);
-        let done: Done = Box::new(move |r| {
+        let done: OnSynced = Box::new(move |r| {
             let _ = tx.send(r);
         });
         let index = self.append_next(kind, time, |_| body, done)?;
@@ -158,7 +158,7 @@ impl LogEngine {
         kind: u16,
         time: i64,
         make: impl FnOnce(u64) -> Bytes,
-        done: Done,
+        done: OnSynced,
     ) -> Result<u64, LogError> {
         let index = {
             let mut state = self.shared.state.lock();
@@ -197,7 +197,7 @@ impl LogEngine {
     ///
     /// # Errors
     /// If the log has stopped.
-    pub fn save_vote(&self, vote: Bytes, done: Done) -> Result<(), LogError> {
+    pub fn save_vote(&self, vote: Bytes, done: OnSynced) -> Result<(), LogError> {
         let mut state = self.shared.state.lock();
         state.check()?;
         state.vote = Some(vote.clone());
@@ -213,7 +213,7 @@ impl LogEngine {
     }
 
     /// Tells up to where the log is committed, with what the caller wants back after a restart.
-    /// It is written with the next round, within the mark's delay at the latest, and never
+    /// It is written with the next batch, within the mark's delay at the latest, and never
     /// synced for its own sake: after a crash an older position may be found.
     pub fn commit(&self, index: u64, position: Bytes) {
         let mut state = self.shared.state.lock();
@@ -235,7 +235,7 @@ impl LogEngine {
     ///
     /// # Errors
     /// [`LogError::Committed`], or a log that has stopped.
-    pub fn truncate_after(&self, after: Option<u64>, done: Done) -> Result<(), LogError> {
+    pub fn truncate_after(&self, after: Option<u64>, done: OnSynced) -> Result<(), LogError> {
         let mut state = self.shared.state.lock();
         state.check()?;
         let from = after.map_or(0, |a| a + 1).max(state.first);
@@ -262,7 +262,7 @@ impl LogEngine {
     ///
     /// # Errors
     /// If the log has stopped.
-    pub fn purge(&self, index: u64, position: Bytes, done: Done) -> Result<(), LogError> {
+    pub fn purge(&self, index: u64, position: Bytes, done: OnSynced) -> Result<(), LogError> {
         let mut state = self.shared.state.lock();
         state.check()?;
         state.purge(index, position, done);
@@ -275,7 +275,7 @@ impl LogEngine {
     ///
     /// # Errors
     /// [`LogError::Gap`] if it is not empty, or a log that has stopped.
-    pub fn begin_at(&self, index: u64, done: Done) -> Result<(), LogError> {
+    pub fn begin_at(&self, index: u64, done: OnSynced) -> Result<(), LogError> {
         let mut state = self.shared.state.lock();
         state.check()?;
         if state.next != state.first || state.purged.is_some() || index < state.next {
@@ -321,7 +321,7 @@ impl LogEngine {
     ///
     /// # Errors
     /// If the log has stopped.
-    pub fn barrier(&self, done: Done) -> Result<(), LogError> {
+    pub fn barrier(&self, done: OnSynced) -> Result<(), LogError> {
         self.push(Job::Barrier(done))
     }
 
@@ -333,7 +333,7 @@ impl LogEngine {
         self.wait_for(Job::Barrier)
     }
 
-    fn wait_for(&self, job: impl FnOnce(Done) -> Job) -> Result<(), LogError> {
+    fn wait_for(&self, job: impl FnOnce(OnSynced) -> Job) -> Result<(), LogError> {
         let (tx, rx) = mpsc::sync_channel(1);
         self.push(job(Box::new(move |r| {
             let _ = tx.send(r);
@@ -411,7 +411,7 @@ impl LogEngine {
     }
 
     /// Whether there is room.
-    pub fn space(&self) -> Space {
+    pub fn space(&self) -> DiskSpace {
         self.shared.state.lock().space
     }
 
@@ -429,8 +429,8 @@ impl LogEngine {
     pub fn close(&self) {
         self.shared.state.lock().closed = true;
         self.shared.wake.notify_all();
-        self.shared.keeper.lock().closed = true;
-        self.shared.keeper_wake.notify_all();
+        self.shared.housekeeper.lock().closed = true;
+        self.shared.housekeeper_wake.notify_all();
         for thread in std::mem::take(&mut *self.threads.lock()) {
             let _ = thread.join();
         }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// An error of the log engine. Cloned to every callback of a failed round.
+/// An error of the log engine. Cloned to every callback of a failed batch.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum LogError {
     /// The operating system refused an operation.

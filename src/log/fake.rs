@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::file::{FileLayer, LogFile, parent};
+use super::file::{FileLayer, LogFile, parent_dir};
 
 const SECTOR: usize = 512;
 /// The node of the directory above all.
@@ -177,7 +177,7 @@ impl DiskInner {
 
     /// The directory that a path lies in, and its name there.
     fn place(&mut self, path: &Path) -> io::Result<(usize, String)> {
-        let dir = self.find(parent(path))?;
+        let dir = self.find(parent_dir(path))?;
         self.dir(dir)?;
         let name = path.file_name().ok_or_else(not_found)?;
         Ok((dir, name.to_string_lossy().into_owned()))
@@ -409,10 +409,10 @@ impl LogFile for Handle {
 
 impl FileLayer for FakeDisk {
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        if parent(dir) == dir || dir == Path::new(".") {
+        if parent_dir(dir) == dir || dir == Path::new(".") {
             return Ok(());
         }
-        self.create_dir(parent(dir))?;
+        self.create_dir(parent_dir(dir))?;
         {
             let mut inner = self.0.lock();
             if inner.find(dir).is_ok() {
@@ -421,7 +421,7 @@ impl FileLayer for FakeDisk {
             inner.works(Op::Create)?;
             inner.make(dir, DiskNode::Dir(Dir::default()))?;
         }
-        self.sync_dir(parent(dir))
+        self.sync_dir(parent_dir(dir))
     }
 
     fn create_private_dir(&self, dir: &Path) -> io::Result<()> {

@@ -41,7 +41,7 @@ fn entry(index: u64, life: u64) -> Entry {
 }
 
 /// What a call's callback hears.
-fn wait(call: impl FnOnce(Done) -> Result<(), LogError>) -> Result<(), LogError> {
+fn wait(call: impl FnOnce(OnSynced) -> Result<(), LogError>) -> Result<(), LogError> {
     let (tx, rx) = mpsc::sync_channel(1);
     call(Box::new(move |result| {
         let _ = tx.send(result);
@@ -342,7 +342,7 @@ fn replaced_while_busy(disk: &FakeDisk, syncs: Option<u64>) -> LogEngine {
     let log = open(disk, options()).unwrap();
     append(&log, 0, 9, 1).unwrap();
     let ((go, held), (begun, is_held)) = (mpsc::channel::<()>(), mpsc::channel());
-    let block: Done = Box::new(move |_| {
+    let block: OnSynced = Box::new(move |_| {
         let _ = begun.send(());
         let _ = held.recv();
     });

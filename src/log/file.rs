@@ -96,10 +96,10 @@ impl LogFile for File {
 impl FileLayer for RealFiles {
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
         match fs::create_dir(dir) {
-            Ok(()) => self.sync_dir(parent(dir)),
+            Ok(()) => self.sync_dir(parent_dir(dir)),
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
-            Err(e) if e.kind() == io::ErrorKind::NotFound && parent(dir) != dir => {
-                self.create_dir(parent(dir))?;
+            Err(e) if e.kind() == io::ErrorKind::NotFound && parent_dir(dir) != dir => {
+                self.create_dir(parent_dir(dir))?;
                 self.create_dir(dir)
             }
             Err(e) => Err(e),
@@ -107,10 +107,10 @@ impl FileLayer for RealFiles {
     }
 
     fn create_private_dir(&self, dir: &Path) -> io::Result<()> {
-        self.create_dir(parent(dir))?;
+        self.create_dir(parent_dir(dir))?;
         match fs::DirBuilder::new().mode(0o700).create(dir) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
-            made => made.and_then(|()| self.sync_dir(parent(dir))),
+            made => made.and_then(|()| self.sync_dir(parent_dir(dir))),
         }
     }
 
@@ -193,7 +193,7 @@ impl FileLayer for RealFiles {
 }
 
 /// The directory that a path lies in.
-pub fn parent(path: &Path) -> &Path {
+pub fn parent_dir(path: &Path) -> &Path {
     let above = path.parent().unwrap_or(path);
     match above.as_os_str().is_empty() {
         true => Path::new("."),

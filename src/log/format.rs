@@ -162,7 +162,7 @@ pub(super) fn frame_size(len: usize) -> usize {
     (FRAME + len).next_multiple_of(8)
 }
 
-/// What is common to the frames of one round.
+/// What is common to the frames of one batch.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Stamp {
     pub(super) seed: u32,
@@ -236,9 +236,9 @@ pub(super) fn open_name(first: u64) -> String {
     format!("{first:020}.log")
 }
 
-/// The name of an empty file in a directory where the segments that were dropped from a log lie
-/// beside those it still has: such a log is read from its first segment on.
-pub const JOINED: &str = "joined";
+/// The name of an empty file that marks a directory where the segments that were dropped from a log
+/// lie beside those it still has: such a log is read from its first segment on.
+pub const JOINED_MARKER: &str = "joined";
 
 /// The file name of a sealed segment.
 pub(super) fn sealed_name(first: u64) -> String {

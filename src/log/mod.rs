@@ -1,16 +1,16 @@
-//! The log engine: plain segment files with one writer thread, the ground state of a server.
+//! The log engine: plain segment files with one writer thread, the source of truth of a server.
 //!
-//! What it is: an append-only sequence of bodies, numbered without gaps, of which everything that
+//! What it is: an append-only sequence of entries, numbered without gaps, of which everything that
 //! was reported durable survives any crash. [`LogEngine`] writes, [`ReadOnlyLog`] reads the same
 //! files from another process while a server runs, [`tools`] folds them for the command line.
 //!
-//! What it must not know: Raft, events, projections. An [`Entry`] is an index, a registered kind
-//! and a time (both only counted), and bytes. Vote, committed position and purge position are
-//! opaque local records. The server's log, the client's journal and the request log are all this
-//! engine with other [`LogOptions`].
+//! What it must not know: Raft, events, projections. An [`Entry`] is an index, a registered kind,
+//! a time, and bytes: it counts the entries of each kind, and knows the first and last time of a
+//! segment. Vote, committed position and purge position are opaque local records. The server's log,
+//! the client's journal and the request log are all this engine with other [`LogOptions`].
 //!
 //! Invariants:
-//! 1. One thread writes. A round takes all that is queued, writes it with one `pwrite`, syncs
+//! 1. One thread writes. A batch takes all that is queued, writes it with one `pwrite`, syncs
 //!    once, and fires the callbacks in the order of the calls. Local records take the same queue.
 //! 2. An entry can be read as soon as `append` returns; it is acknowledged only when synced.
 //! 3. A segment receives its first frame only after the one before it was synced to its end, so
@@ -22,10 +22,10 @@
 //! 6. What is committed is never truncated; only what is committed is sealed.
 //! 7. After a failed sync nothing is written any more (the kernel may have dropped the pages).
 //!    Opening the log writes what was not known to be durable once more, before it counts.
-//! 8. The files call an index committed only after the entry that is: never one that is not
-//!    written before it, nor one that a queued truncation may replace.
+//! 8. The persisted committed index is written after the entry it refers to, and never covers an
+//!    entry that is unwritten or that a queued truncation may remove.
 //!
-//! Start reading at `engine.rs` (the calls), then `writer.rs` (the rounds), `open.rs` (recovery),
+//! Start reading at `engine.rs` (the calls), then `writer.rs` (the batches), `open.rs` (recovery),
 //! `format.rs` (the bytes), `tree.rs` (the proof).
 
 pub mod atomic_file;
@@ -35,11 +35,11 @@ mod error;
 pub mod fake;
 mod file;
 mod format;
-mod keep;
-mod keeper;
+mod housekeeper;
 mod open;
 mod options;
 mod readonly;
+mod retention;
 mod rotate;
 mod scan;
 mod sealed;
@@ -58,18 +58,18 @@ mod engine_test;
 #[cfg(test)]
 mod fault_test;
 
-pub use copy::{Piece, read_back};
+pub use copy::{CopyFile, read_back};
 pub use engine::LogEngine;
 pub use error::LogError;
-pub use file::parent;
+pub use file::parent_dir;
 pub use file::{FileLayer, LogFile, RealFiles};
-pub use format::{Entry, Epoch, JOINED};
-pub use keep::Keep;
-pub use open::{Cut, OpenReport};
+pub use format::{Entry, Epoch, JOINED_MARKER};
+pub use open::{OpenReport, TruncatedTail};
 pub use options::{LogOptions, OnFull};
 pub use readonly::ReadOnlyLog;
+pub use retention::RetentionPolicy;
 pub use scan::{Readable, Scan};
 pub use segment::SegmentInfo;
-pub use state::{Done, Space};
-pub use times::{last_by, time_of};
+pub use state::{DiskSpace, OnSynced};
+pub use times::{last_index_at_or_before, time_of};
 pub use tree::{CompactRange, Hash, leaf_hash, node_hash};

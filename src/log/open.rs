@@ -9,7 +9,7 @@ use parking_lot::RwLock;
 use super::error::LogError;
 use super::file::{FileLayer, LogFile};
 use super::format::{
-    Epoch, HEADER, Header, JOINED, LogFrame, OPEN_MAGIC, Record, index_of_name, open_name,
+    Epoch, HEADER, Header, JOINED_MARKER, LogFrame, OPEN_MAGIC, Record, index_of_name, open_name,
     sealed_name,
 };
 use super::options::LogOptions;
@@ -22,7 +22,7 @@ use super::writer::Active;
 
 /// An unsynced tail that was cut when the log was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cut {
+pub struct TruncatedTail {
     /// File name of the segment.
     pub segment: String,
     /// Where it was cut.
@@ -39,7 +39,7 @@ pub struct OpenReport {
     /// The log did not exist and was created.
     pub created: bool,
     /// An unsynced tail that was cut.
-    pub cut: Option<Cut>,
+    pub cut: Option<TruncatedTail>,
     /// Files that belonged to nothing and were removed.
     pub removed: Vec<String>,
 }
@@ -92,7 +92,7 @@ impl Scanned {
 pub(super) struct Names {
     pub(super) sealed: Vec<String>,
     pub(super) open: Vec<String>,
-    /// Whether what was dropped is there again ([`JOINED`]).
+    /// Whether what was dropped is there again ([`JOINED_MARKER`]).
     pub(super) joined: bool,
     rest: Vec<String>,
 }
@@ -106,7 +106,7 @@ pub(super) fn names(files: &dyn FileLayer, dir: &Path) -> Result<Names, LogError
             out.open.push(name);
         } else if name == sealed_name(first) {
             out.sealed.push(name);
-        } else if name == JOINED {
+        } else if name == JOINED_MARKER {
             out.joined = true;
         } else {
             out.rest.push(name);
@@ -329,7 +329,7 @@ fn finalize_last(last: Scanned, report: &mut OpenReport) -> Result<(OpenSegment,
         return Err(last.corrupt());
     }
     if end.beyond > 0 || end.torn {
-        let cut = Cut {
+        let cut = TruncatedTail {
             segment: last.segment.name.clone(),
             offset: end.end,
             next: last.next(),

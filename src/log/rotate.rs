@@ -11,7 +11,7 @@ use super::error::LogError;
 use super::file::LogFile;
 use super::format::{Epoch, HEADER, Header, OPEN_MAGIC, Record, open_name};
 use super::segment::{Frames, OpenSegment, Segment};
-use super::state::Space;
+use super::state::DiskSpace;
 use super::tree::{CompactRange, Tree};
 use super::writer::{Writer, stopped};
 
@@ -53,7 +53,7 @@ impl Writer {
             match self.try_segment(header) {
                 Err(e) if e.is_full() && self.shared.waits_when_full() => self.wait_for_space()?,
                 Err(e) if e.is_full() => {
-                    self.shared.set_space(Space::Full);
+                    self.shared.set_space(DiskSpace::Full);
                     return Err(e);
                 }
                 other => return other,
@@ -127,7 +127,7 @@ impl Writer {
     }
 
     fn next_file(&self) -> Result<(PathBuf, Arc<dyn LogFile>, u64), LogError> {
-        if let Some(p) = self.shared.keeper.lock().prepared.take() {
+        if let Some(p) = self.shared.housekeeper.lock().prepared.take() {
             return Ok((p.path, p.file, p.zeroed));
         }
         let path = self.shared.dir.join("next.tmp");

@@ -1,4 +1,4 @@
-//! The segments of one log, in order, shared by the writer, the keeper and the readers.
+//! The segments of one log, in order, shared by the writer, the housekeeper and the readers.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the callers, the writer and the keeper of one log share.
+//! What the callers, the writer and the housekeeper of one log share.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use parking_lot::{Condvar, Mutex};
 use super::error::LogError;
 use super::file::FileLayer;
 use super::format::{Entry, Epoch};
-use super::keeper::KeeperState;
+use super::housekeeper::HousekeeperState;
 use super::options::{LogOptions, OnFull};
 use super::scan::EntrySource;
 use super::set::SegmentSet;
@@ -18,11 +18,11 @@ use super::tree::{CompactRange, Tree};
 
 /// Called once, when what a call asked for is durable or has failed. It runs on the writer's
 /// thread and must not block.
-pub type Done = Box<dyn FnOnce(Result<(), LogError>) + Send>;
+pub type OnSynced = Box<dyn FnOnce(Result<(), LogError>) + Send>;
 
-/// How much room the log has.
+/// How much space the log has on its disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Space {
+pub enum DiskSpace {
     /// As far as it knows, enough.
     #[default]
     Enough,
@@ -34,14 +34,14 @@ pub enum Space {
 }
 
 pub(super) enum Job {
-    Append(Vec<Entry>, Done),
-    Vote(Bytes, Done),
-    Truncate(u64, Done),
-    Purge(u64, Bytes, Done),
-    Begin(u64, Done),
+    Append(Vec<Entry>, OnSynced),
+    Vote(Bytes, OnSynced),
+    Truncate(u64, OnSynced),
+    Purge(u64, Bytes, OnSynced),
+    Begin(u64, OnSynced),
     /// The next entry begins a segment.
-    Roll(Done),
-    Barrier(Done),
+    Roll(OnSynced),
+    Barrier(OnSynced),
 }
 
 impl Job {
@@ -85,7 +85,7 @@ pub(super) struct LogState {
     pub(super) settled: u64,
     /// The writer sleeps without a deadline.
     pub(super) asleep: bool,
-    pub(super) space: Space,
+    pub(super) space: DiskSpace,
     pub(super) stopped: Option<String>,
     pub(super) closed: bool,
 }
@@ -103,7 +103,7 @@ impl LogState {
     pub(super) fn append(
         &mut self,
         entries: Vec<Entry>,
-        done: Done,
+        done: OnSynced,
         max: usize,
     ) -> Result<(), LogError> {
         let mut expected = self.next;
@@ -126,7 +126,7 @@ impl LogState {
     }
 
     /// Queues that the entries up to `index` are dropped.
-    pub(super) fn purge(&mut self, index: u64, position: Bytes, done: Done) {
+    pub(super) fn purge(&mut self, index: u64, position: Bytes, done: OnSynced) {
         if index + 1 > self.next {
             self.cut(index + 1);
         }
@@ -180,8 +180,8 @@ pub(super) struct LogShared {
     pub(super) wake: Condvar,
     pub(super) segments: SegmentSet,
     pub(super) tree: Mutex<Tree>,
-    pub(super) keeper: Mutex<KeeperState>,
-    pub(super) keeper_wake: Condvar,
+    pub(super) housekeeper: Mutex<HousekeeperState>,
+    pub(super) housekeeper_wake: Condvar,
 }
 
 impl EntrySource for LogShared {
@@ -229,11 +229,13 @@ fn from_tail(state: &LogState, from: u64, to: u64, max_bytes: usize) -> Vec<Entr
 }
 
 impl LogShared {
-    pub(super) fn set_space(&self, space: Space) {
+    pub(super) fn set_space(&self, space: DiskSpace) {
         let mut state = self.state.lock();
         if state.space != space {
             match space {
-                Space::Enough => tracing::info!(dir = %self.dir.display(), "log has space again"),
+                DiskSpace::Enough => {
+                    tracing::info!(dir = %self.dir.display(), "log has space again")
+                }
                 _ => tracing::error!(dir = %self.dir.display(), ?space, "log is short of space"),
             }
             state.space = space;

@@ -28,7 +28,11 @@ pub fn time_of(log: &dyn Readable, index: u64) -> Result<Option<i64>, LogError> 
 ///
 /// # Errors
 /// As [`time_of`].
-pub fn last_by(log: &dyn Readable, time: i64, last: u64) -> Result<Option<u64>, LogError> {
+pub fn last_index_at_or_before(
+    log: &dyn Readable,
+    time: i64,
+    last: u64,
+) -> Result<Option<u64>, LogError> {
     let (first, next) = log.bounds();
     let (mut low, mut high) = (first, last.saturating_add(1).min(next));
     while low < high {
@@ -58,9 +62,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (log, _) = LogEngine::open(dir.path(), LogOptions::default()).unwrap();
         let same = |time, last| {
-            let found = last_by(&log, time, last).unwrap();
+            let found = last_index_at_or_before(&log, time, last).unwrap();
             let files = ReadOnlyLog::open(dir.path()).unwrap();
-            assert_eq!(last_by(&files, time, last).unwrap(), found);
+            assert_eq!(last_index_at_or_before(&files, time, last).unwrap(), found);
             found
         };
         assert_eq!((time_of(&log, 7).unwrap(), same(7, 7)), (None, None));

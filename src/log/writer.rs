@@ -1,4 +1,4 @@
-//! The one thread that writes. A round encodes all that is queued, writes it with one `pwrite`,
+//! The one thread that writes. A batch encodes all that is queued, writes it with one `pwrite`,
 //! syncs once, publishes what is durable and fires the callbacks in order.
 
 use std::collections::VecDeque;
@@ -10,14 +10,14 @@ use bytes::Bytes;
 use super::error::LogError;
 use super::format::{Entry, Record, Stamp, frame_size, put_frame};
 use super::segment::{OpenSegment, Segment};
-use super::state::{Done, Job, LogShared, LogState, Position, Space};
+use super::state::{DiskSpace, Job, LogShared, LogState, OnSynced, Position};
 use super::tree::{Hash, leaf_hash};
 
 /// Room left in a segment for marks and local records.
 const RESERVE: u64 = 4096;
 /// How often a full disk is tried again.
 const FULL_RETRY: Duration = Duration::from_millis(50);
-/// A round that leaves this much written zeroes no further ahead: the file is growing fast, and
+/// A batch that leaves this much written zeroes no further ahead: the file is growing fast, and
 /// zeroing would only write it twice.
 const LARGE_ROUND: usize = 32 << 10;
 
@@ -43,9 +43,9 @@ pub(super) struct Writer {
     pub(super) offsets: Vec<u32>,
     pub(super) leaves: Vec<Hash>,
     /// Fired by the next flush.
-    pub(super) done: Vec<Done>,
+    pub(super) done: Vec<OnSynced>,
     /// Callbacks of the job at hand: not fired before all of it is written.
-    pub(super) held: Vec<Done>,
+    pub(super) held: Vec<OnSynced>,
     /// The committed position that the files tell.
     pub(super) committed: Option<Position>,
     pub(super) marked: bool,
@@ -84,7 +84,7 @@ impl Writer {
     pub(super) fn run(mut self) {
         loop {
             let result = match self.take() {
-                BatchEnd::Jobs(jobs) => self.round(jobs),
+                BatchEnd::Jobs(jobs) => self.write_batch(jobs),
                 BatchEnd::Idle => self.mark(),
                 BatchEnd::Closed => {
                     if !self.marked || self.new_commit().is_some() {
@@ -136,7 +136,7 @@ impl Writer {
 
     /// Writes all jobs. With [`OnFull::Fail`](super::OnFull::Fail) a full disk fails them and the
     /// log goes on; any other error ends the writer.
-    fn round(&mut self, mut jobs: VecDeque<Job>) -> Result<(), LogError> {
+    fn write_batch(&mut self, mut jobs: VecDeque<Job>) -> Result<(), LogError> {
         self.marked = false;
         while let Some(job) = jobs.pop_front() {
             if let Err(e) = self.one(job) {
@@ -328,7 +328,7 @@ impl Writer {
                 open.file
                     .write_at(&zeros[..part], self.pos)
                     .map_err(|e| stopped(LogError::io("write", &open.path, e)))?;
-                self.shared.set_space(Space::Full);
+                self.shared.set_space(DiskSpace::Full);
                 return Err(e);
             }
             self.wait_for_space()?;
@@ -336,13 +336,13 @@ impl Writer {
     }
 
     pub(super) fn has_space(&self) {
-        if self.shared.state.lock().space == Space::Full {
-            self.shared.set_space(Space::Enough);
+        if self.shared.state.lock().space == DiskSpace::Full {
+            self.shared.set_space(DiskSpace::Enough);
         }
     }
 
     pub(super) fn wait_for_space(&self) -> Result<(), LogError> {
-        self.shared.set_space(Space::Full);
+        self.shared.set_space(DiskSpace::Full);
         let mut state = self.shared.state.lock();
         if state.closed {
             return Err(LogError::Closed);
@@ -379,19 +379,19 @@ impl Writer {
                 tree.commit(index);
             }
         }
-        self.nudge_keeper(committed);
+        self.nudge_housekeeper(committed);
     }
 
     /// Asks for the next file in time, and for sealing when a full segment is committed.
-    fn nudge_keeper(&mut self, committed: Option<u64>) {
+    fn nudge_housekeeper(&mut self, committed: Option<u64>) {
         let options = &self.shared.options;
         let prepare = options.prepare && !self.requested && self.pos > options.segment_bytes / 2;
         let seal = options.seal && self.seal_at.is_some_and(|i| committed >= Some(i));
         if prepare || seal {
-            let mut keeper = self.shared.keeper.lock();
-            keeper.want |= prepare;
-            keeper.seal |= seal;
-            self.shared.keeper_wake.notify_one();
+            let mut housekeeper = self.shared.housekeeper.lock();
+            housekeeper.want |= prepare;
+            housekeeper.seal |= seal;
+            self.shared.housekeeper_wake.notify_one();
             self.requested |= prepare;
             if seal {
                 self.seal_at = None;
@@ -399,7 +399,7 @@ impl Writer {
         }
     }
 
-    /// Fails this round and what is queued. Only a full disk lets the writer go on.
+    /// Fails this batch and what is queued. Only a full disk lets the writer go on.
     fn fail(&mut self, e: &LogError, rest: VecDeque<Job>) -> Result<(), LogError> {
         let mut jobs = rest;
         if e.is_full() {

@@ -37,7 +37,7 @@ pub use peer::Peer;
 pub use proxies::Proxies;
 pub use rate::{Asking, By, PerSecond, Rates};
 pub use status::{code, denies, status};
-pub use stream::{Begun, Stream};
+pub use stream::{Prefixed, Stream};
 pub use visitors::{Refusals, Visit, Visitors};
 
 /// Of those who come through another agent each may take what an address may; all of them this many

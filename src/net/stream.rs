@@ -91,19 +91,19 @@ impl AsyncWrite for Stream {
 
 /// A connection of which something was read already: that comes first.
 #[derive(Debug)]
-pub struct Begun<S> {
+pub struct Prefixed<S> {
     read: &'static [u8],
     stream: S,
 }
 
-impl<S> Begun<S> {
+impl<S> Prefixed<S> {
     /// `read` was taken from `stream`.
     pub fn new(read: &'static [u8], stream: S) -> Self {
         Self { read, stream }
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Begun<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for Prefixed<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -119,7 +119,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Begun<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Begun<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Prefixed<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::error::{Code, Refusal};
-use crate::log::{LogEngine, Space};
+use crate::log::{DiskSpace, LogEngine};
 use crate::raft::no_leader;
 
 /// Events that may be applied and not written out before proposals wait. The projections' own
@@ -106,7 +106,7 @@ impl Backpressure {
     }
 
     fn full(&self) -> bool {
-        self.log.space() != Space::Enough || self.projections.is_full()
+        self.log.space() != DiskSpace::Enough || self.projections.is_full()
     }
 
     fn no_space(&self) -> String {

@@ -23,7 +23,10 @@ impl Command for Pause {
             pause_eval_broker: true,
             ..SchedulerConfiguration::default()
         };
-        Ok(Decision::free(SchedulerConfigured { config, cas: false }))
+        Ok(Decision::unguarded(SchedulerConfigured {
+            config,
+            cas: false,
+        }))
     }
 }
 

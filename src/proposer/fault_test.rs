@@ -12,7 +12,7 @@ use super::proposer_test::{Put, event_of_today, on_disk, run, start};
 use super::*;
 use crate::error::Code;
 use crate::log::fake::{FakeDisk, Op};
-use crate::log::{LogEngine, LogOptions, OnFull, Space};
+use crate::log::{DiskSpace, LogEngine, LogOptions, OnFull};
 use crate::raft::*;
 
 #[test]
@@ -54,7 +54,7 @@ fn a_full_disk_refuses_writes_serves_reads_and_resumes() {
             );
         }
         disk.set_capacity(None);
-        let enough = || so(server.node.log().space() == Space::Enough);
+        let enough = || so(server.node.log().space() == DiskSpace::Enough);
         eventually("the log to notice the space", LONG, enough)
             .await
             .unwrap();

@@ -44,7 +44,7 @@ use crate::commands::limits::{Part, check_rows, fit, halve};
 use crate::commands::{Command, Decision, Stamp, refuse_later};
 use crate::error::{Code, Refusal, chain, panic_text};
 use crate::raft::{Leadership, LogWriter, Payload, RaftNode, Response, no_leader};
-use crate::table_reads::{deciding, deciding_long, offload};
+use crate::table_reads::{offload, read_for_decision, read_long_for_decision};
 
 /// How often a command is decided again because a guard did not hold.
 const GUARD_TRIES: u32 = 5;
@@ -180,8 +180,8 @@ impl Proposer {
                 let (origin, long) = (origin.clone(), command.is_long());
                 let work = move || caught(|| own.decide(&*command, &origin));
                 match long {
-                    true => deciding_long(work).await??,
-                    false => deciding(work).await??,
+                    true => read_long_for_decision(work).await??,
+                    false => read_for_decision(work).await??,
                 }
             };
             let (drafts, more) = match decided {

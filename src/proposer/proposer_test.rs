@@ -112,7 +112,7 @@ pub(super) struct Put(pub(super) String);
 
 impl Command for Put {
     fn decide(&self, _: &View, _: &Stamp) -> Result<Decision, Refusal> {
-        Ok(Decision::free(named(&self.0)))
+        Ok(Decision::unguarded(named(&self.0)))
     }
 }
 
@@ -120,7 +120,7 @@ struct DeleteDefault;
 
 impl Command for DeleteDefault {
     fn decide(&self, _: &View, _: &Stamp) -> Result<Decision, Refusal> {
-        Ok(Decision::free(NamespacesDeleted {
+        Ok(Decision::unguarded(NamespacesDeleted {
             names: vec!["default".to_owned()],
         }))
     }

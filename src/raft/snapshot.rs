@@ -363,7 +363,7 @@ impl Snapshots {
     /// still need. One of the same place in the log stays until this one is there.
     pub(super) fn add(&self, head: &SnapshotHead, from: SnapshotDir) -> io::Result<SnapshotDir> {
         let name = head.name();
-        let parent = crate::log::parent(&from.path);
+        let parent = crate::log::parent_dir(&from.path);
         if parent == self.dir && from.path.extension().is_none() {
             self.files.sync_dir(&self.dir)?;
             return Ok(from);

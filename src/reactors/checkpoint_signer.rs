@@ -10,7 +10,7 @@ use drover_projections::Interest;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
-use super::driver::{Activation, Context, Failure, Reactor, Scope};
+use super::runner::{Activation, Context, Failure, Reactor, Scope};
 use crate::config::ServerConfig;
 use crate::history::proof::{Ledger, state_digest};
 use crate::keyring::Keyring;

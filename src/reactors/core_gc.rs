@@ -27,8 +27,8 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use self::sweep::Sweep;
-use super::driver::{Activation, Context, Failure, Reactor, Scope};
 use super::each::Each;
+use super::runner::{Activation, Context, Failure, Reactor, Scope};
 use crate::proposer::decided::{Decided, propose};
 use crate::scheduler::reconcile::{is_active, is_client_terminal, is_terminal};
 
@@ -294,7 +294,7 @@ pub fn deployment_is_over(
     cutoffs: &Cutoffs,
 ) -> Result<bool, StorageError> {
     let key = (deployment.namespace.as_str(), deployment.job_id.as_str());
-    let goes_on = is_active(deployment) && view.modified::<Jobs>(key)?.is_some();
+    let goes_on = is_active(deployment) && view.contains::<Jobs>(key)?;
     if goes_on || deployment.modify_time > cutoffs.deployments {
         return Ok(false);
     }

@@ -19,8 +19,8 @@ use drover_projections::{ChangedRow, Follow, Followed, Interest, Scan, StorageEr
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
-use super::driver::{Activation, Context, Failure, Reactor, Scope};
 use super::each::Each;
+use super::runner::{Activation, Context, Failure, Reactor, Scope};
 use crate::commands::Command;
 use crate::commands::alloc::UpdateDesiredTransitions;
 use crate::commands::deployment::{DeploymentChange, PromoteDeployment, SetDeploymentStatus};
@@ -299,7 +299,7 @@ fn command_of(deployment: &Deployment, view: &View, step: DeploymentStep) -> Arc
                 ..Default::default()
             };
             let known = replace.into_iter().filter(|id| {
-                view.modified::<Allocs>(id.as_str())
+                view.modify_index::<Allocs>(id.as_str())
                     .is_ok_and(|index| index.is_some())
             });
             let transitions: BTreeMap<String, DesiredTransition> =

@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::json;
 
-use super::driver::{Activation, Context, Failure, Reactor, Scope};
+use super::runner::{Activation, Context, Failure, Reactor, Scope};
 use crate::commands::cluster::RecordDigests;
 
 /// When digests are recorded.

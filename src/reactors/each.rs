@@ -8,7 +8,7 @@ use drover_projections::{StorageError, unreadable};
 use futures_util::FutureExt;
 use parking_lot::Mutex;
 
-use super::driver::{Failure, panic_text};
+use super::runner::{Failure, panic_text};
 use crate::error::chain;
 
 static SAID: Mutex<Said> = Mutex::new(Said {

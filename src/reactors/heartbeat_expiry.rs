@@ -15,8 +15,8 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::json;
 
-use super::driver::{Activation, Context, Failure, Reactor, Scope};
 use super::each::Each;
+use super::runner::{Activation, Context, Failure, Reactor, Scope};
 use crate::commands::node::MissHeartbeat;
 use crate::telemetry::took;
 
@@ -221,7 +221,7 @@ impl HeartbeatExpiry {
             Ok(_) => true,
             // Nobody misses the heartbeats of a node that was removed.
             Err(error) => {
-                let known = context.projections.view().modified::<NodeStates>(node);
+                let known = context.projections.view().modify_index::<NodeStates>(node);
                 let gone = matches!(known, Ok(None));
                 if !gone {
                     each.fail(node, &error);

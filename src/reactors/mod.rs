@@ -5,16 +5,14 @@
 //! Whatever it keeps in memory is a cache and is built again at its next start.
 //!
 //! It must not know: how events are replicated ([`crate::proposer::decided::Propose`]), HTTP.
-//! Start reading at `driver.rs` for how they run, `wiring.rs` for which there are, and at
+//! Start reading at `runner.rs` for how they run, `wiring.rs` for which there are, and at
 //! [`scheduling`] for the largest.
 
-pub mod alive_sets;
 pub mod checkpoint_signer;
 pub mod core_gc;
 pub mod deployment_watcher;
 pub mod digest_recorder;
 pub mod drainer;
-pub mod driver;
 mod each;
 pub mod heartbeat_expiry;
 #[cfg(feature = "kafka")]
@@ -22,8 +20,10 @@ pub mod kafka;
 #[cfg(not(feature = "kafka"))]
 #[path = "kafka/absent.rs"]
 pub mod kafka;
+pub mod live_key_sets;
 pub mod periodic;
 pub mod retention;
+pub mod runner;
 pub mod scheduling;
 pub mod token_expiry;
 pub mod volume_watcher;

@@ -16,15 +16,15 @@ use drover_projections::{Interest, Pruned};
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
-use super::driver::{Activation, Context, Failure, Reactor, Scope};
 use super::each::Each;
 use super::kafka::{Hold, PublisherPosition};
+use super::runner::{Activation, Context, Failure, Reactor, Scope};
 use crate::history::backup::base;
 use crate::history::proof::Ledger;
-use crate::history::store::keep::{self, Archived};
-use crate::history::store::{ArchivePlace, Store};
+use crate::history::store::archiver::{self, Archived};
+use crate::history::store::{ArchiveLocation, Store};
 use crate::keyring::Keyring;
-use crate::log::{Keep, SegmentInfo};
+use crate::log::{RetentionPolicy, SegmentInfo};
 use crate::raft::RaftNode;
 use crate::raft::snapshot::SnapshotDir;
 use crate::requests::RequestLog;
@@ -40,13 +40,13 @@ const CHECK: &str = "check.tmp";
 #[derive(Clone)]
 pub struct Keeping {
     /// What is kept of the log.
-    pub keep: Keep,
+    pub keep: RetentionPolicy,
     /// The request log, and what is kept of it.
-    pub requests: (Arc<RequestLog>, Keep),
+    pub requests: (Arc<RequestLog>, RetentionPolicy),
     /// How often it is looked at.
     pub interval: Duration,
     /// Where what is dropped is copied to before.
-    pub archive: Option<ArchivePlace>,
+    pub archive: Option<ArchiveLocation>,
     /// The server's directory.
     pub server: PathBuf,
     /// The server's id, under which its copies lie in the archive.
@@ -134,7 +134,7 @@ impl Retention {
         Ok(tokio::task::spawn_blocking(move || requests.forget(&keep, now)).await??)
     }
 
-    fn droppable(&self, context: &Context, keep: &Keep) -> Result<Option<u64>, Failure> {
+    fn droppable(&self, context: &Context, keep: &RetentionPolicy) -> Result<Option<u64>, Failure> {
         let (log, now) = (self.keeping.raft.log(), context.clock.now());
         Ok(keep.droppable(log, context.projections.applied_index(), now)?)
     }
@@ -238,7 +238,7 @@ impl Retention {
         store: &Store,
     ) -> Result<Moved, Failure> {
         let whose = (self.keeping.server.as_path(), self.keeping.id.as_str());
-        let done = keep::archive(whose, base, index + 1, store).await?;
+        let done = archiver::archive(whose, base, index + 1, store).await?;
         let log = Arc::clone(self.keeping.raft.log());
         let segments = log.segments();
         let mut waits = None;

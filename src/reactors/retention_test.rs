@@ -43,7 +43,7 @@ impl Command for Write {
             ..Namespace::default()
         };
         let namespaces = vec![namespace];
-        Ok(Decision::free(NamespacesUpserted { namespaces }))
+        Ok(Decision::unguarded(NamespacesUpserted { namespaces }))
     }
 }
 
@@ -88,15 +88,15 @@ async fn kept_on(
     keyring.activate(&id).unwrap();
     let requests = RequestLog::open(&server.join("requests"), Guarantee::BestEffort);
     let keeping = Keeping {
-        keep: Keep {
+        keep: RetentionPolicy {
             events: Some(0),
-            ..Keep::default()
+            ..RetentionPolicy::default()
         },
-        requests: (Arc::new(requests.unwrap()), Keep::default()),
+        requests: (Arc::new(requests.unwrap()), RetentionPolicy::default()),
         interval: OFF,
-        archive: Some(ArchivePlace {
+        archive: Some(ArchiveLocation {
             url: dir.join("archive").display().to_string(),
-            ..ArchivePlace::default()
+            ..ArchiveLocation::default()
         }),
         server,
         id: "one".into(),

@@ -13,7 +13,7 @@ use drover_projections::tables::acl_tokens::AclTokens;
 use drover_testkit::{LONG, eventually, so};
 use proptest::prelude::*;
 
-use super::driver::Reactor;
+use super::runner::Reactor;
 use super::starvation_test::{context, faults, wait};
 use super::testing::{Direct, Fault, Faulty};
 use super::token_expiry::TokenExpiry;
@@ -115,7 +115,7 @@ async fn volumes_are_freed_whichever_of_them_cannot_be() {
             eventually("it is free", LONG, free).await.unwrap();
         }
         assert!(world.row(bad).in_use(), "{fault:?}");
-        let reported = || so(!world.volumes.troubles(("default", bad)).is_empty());
+        let reported = || so(!world.volumes.last_errors(("default", bad)).is_empty());
         eventually("it is told why not", LONG, reported)
             .await
             .unwrap();

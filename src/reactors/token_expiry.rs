@@ -13,8 +13,8 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::json;
 
-use super::driver::{Activation, Context, Failure, Reactor, Scope};
 use super::each::Each;
+use super::runner::{Activation, Context, Failure, Reactor, Scope};
 use crate::commands::Command;
 use crate::commands::acl::{DeleteAclTokens, DeleteExpiredOneTimeTokens, DeleteOneTimeTokens};
 

@@ -28,10 +28,10 @@ use serde_json::{Value, json};
 use super::core_gc::{CoreGc, GcSettings};
 use super::deployment_watcher::DeploymentWatcher;
 use super::drainer::Drainer;
-use super::driver::Reactor;
 use super::each::Each;
 use super::heartbeat_expiry::{HeartbeatExpiry, HeartbeatSettings, Heartbeats};
 use super::periodic::PeriodicDispatcher;
+use super::runner::Reactor;
 use super::scheduling::Scheduling;
 use super::scheduling::broker::BrokerSettings;
 use super::scheduling::core::Core;
@@ -173,11 +173,11 @@ fn there(direct: &Direct, ids: &[String; 5]) -> [bool; 5] {
     let view = direct.projections.view();
     let [node, eval, deployment, job, of_job] = ids.each_ref().map(String::as_str);
     [
-        view.modified::<Nodes>(node),
-        view.modified::<Evals>(eval),
-        view.modified::<Deployments>(deployment),
-        view.modified::<Jobs>(("default", job)),
-        view.modified::<Evals>(of_job),
+        view.modify_index::<Nodes>(node),
+        view.modify_index::<Evals>(eval),
+        view.modify_index::<Deployments>(deployment),
+        view.modify_index::<Jobs>(("default", job)),
+        view.modify_index::<Evals>(of_job),
     ]
     .map(|row| row.unwrap().is_some())
 }

@@ -69,7 +69,7 @@ impl History<'_> {
             turns(8).await;
             self.holds()?;
         }
-        let reported = self.world.volumes.all_troubles(1);
+        let reported = self.world.volumes.all_last_errors(1);
         if !reported.is_empty() {
             return Err(format!("what is over is told of: {reported:?}"));
         }

@@ -33,11 +33,11 @@ use serde_json::json;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
-use super::driver::{Activation, Context, Failure, Reactor, Scope};
 use super::each::Each;
+use super::runner::{Activation, Context, Failure, Reactor, Scope};
 use crate::identity::Identity;
 use crate::proposer::Origin;
-use crate::volumes::{Key, Signs, Volumes, Waiting};
+use crate::volumes::{Key, PendingRelease, Signs, Volumes};
 
 /// The wait after the first failure of a claim, and the longest.
 const FIRST: Duration = Duration::from_secs(1);
@@ -208,7 +208,7 @@ impl VolumeWatcher {
 
     fn status(&self, failed: bool) -> Activation {
         let workers = self.workers();
-        let waiting = self.shared.volumes.all_troubles(SHOWN).into_iter();
+        let waiting = self.shared.volumes.all_last_errors(SHOWN).into_iter();
         let waiting: Vec<_> = waiting
             .map(|((namespace, volume, alloc), trouble)| {
                 json!({
@@ -397,7 +397,7 @@ impl Worker {
     }
 
     /// What is to be given back; nothing where that cannot be read: the next sign is heard again.
-    fn waiting(&self) -> Vec<Waiting> {
+    fn waiting(&self) -> Vec<PendingRelease> {
         self.read(self.shared.volumes.to_release((&self.key.0, &self.key.1)))
     }
 
@@ -411,10 +411,10 @@ impl Worker {
     }
 
     /// Sees to one claim, or to a deletion, however often it must be tried; to which.
-    async fn free(&self, waiting: Waiting, cause: Option<u64>) -> Waiting {
+    async fn free(&self, waiting: PendingRelease, cause: Option<u64>) -> PendingRelease {
         let mut delays = delays(self.shared.first);
         let alloc = waiting.alloc();
-        let place = (self.key.0.as_str(), self.key.1.as_str());
+        let volume_key = (self.key.0.as_str(), self.key.1.as_str());
         loop {
             let origin = Origin {
                 actor: Identity::server(&self.shared.server, "volume_watcher").actor,
@@ -424,7 +424,11 @@ impl Worker {
             };
             // Looked at before the try: what becomes possible meanwhile is not missed.
             let before = self.signs(alloc);
-            let done = self.shared.volumes.see_to(place, &waiting, &origin).await;
+            let done = self
+                .shared
+                .volumes
+                .retry_release(volume_key, &waiting, &origin)
+                .await;
             let Err(error) = done else {
                 return waiting;
             };
@@ -451,7 +455,7 @@ impl Worker {
 
     /// Waits until a claim is given back by somebody else, or its volume is no more. What becomes
     /// of others gives it no turn of its own.
-    async fn freed(&self, waiting: &Waiting) {
+    async fn freed(&self, waiting: &PendingRelease) {
         loop {
             let over = self.over.notified();
             if !self.waiting().contains(waiting) {
@@ -475,8 +479,8 @@ impl Worker {
 
     /// What a claim needs, as it is now; nothing where that cannot be read.
     fn signs(&self, alloc: &str) -> Signs {
-        let place = (self.key.0.as_str(), self.key.1.as_str());
-        self.read(self.shared.volumes.signs(place, alloc))
+        let volume_key = (self.key.0.as_str(), self.key.1.as_str());
+        self.read(self.shared.volumes.signs(volume_key, alloc))
     }
 }
 

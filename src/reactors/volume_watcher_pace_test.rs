@@ -85,7 +85,7 @@ async fn vw_20_what_somebody_else_gives_back_gives_no_other_claim_a_turn() {
     let context = context(&world);
     watcher.activate(&context).await.unwrap();
     until("both are tried", || {
-        world.volumes.all_troubles(9).len() == 2
+        world.volumes.all_last_errors(9).len() == 2
     })
     .await;
     // A client gives back one of them.

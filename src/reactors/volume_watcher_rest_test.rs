@@ -9,7 +9,7 @@ use tracing_subscriber::fmt::MakeWriter;
 
 use super::*;
 use crate::commands::csi::RegisterVolumes;
-use crate::volumes::Trouble;
+use crate::volumes::LastError;
 use crate::volumes::harness::{reported, volume};
 
 /// A watcher that followed everything that happened, whatever it heard of it.
@@ -124,7 +124,7 @@ async fn vw_19_a_volume_that_is_not_there_has_no_worker_and_nothing_is_asked_of_
     watched.settled().await;
     assert!(!world.strict.is_busy(), "it was waited for");
     assert_eq!((world.strict.calls().len(), world.index()), (calls, index));
-    assert!(world.volumes.all_troubles(1).is_empty());
+    assert!(world.volumes.all_last_errors(1).is_empty());
 }
 
 #[tokio::test]
@@ -222,7 +222,7 @@ async fn vw_17_every_line_says_once_of_which_volume_it_is_and_each_step_has_its_
     world.ends(&alloc);
     watcher.activate(&context).await.unwrap();
     until("it is tried", || {
-        !world.volumes.troubles(("default", &volume)).is_empty()
+        !world.volumes.last_errors(("default", &volume)).is_empty()
     })
     .await;
     world.node_is(0, "down");
@@ -286,9 +286,9 @@ async fn vw_10_a_volume_that_is_deleted_leaves_no_worker() {
             over.updates.extend(reported(&alloc, "complete").updates);
         }
         world.direct.apply(over);
-        let tried = |trouble: &Trouble| trouble.error.contains("detach");
+        let tried = |trouble: &LastError| trouble.error.contains("detach");
         until("all are tried", || {
-            let troubles = |id: &String| world.volumes.troubles(("default", id));
+            let troubles = |id: &String| world.volumes.last_errors(("default", id));
             ids.iter().all(|id| troubles(id).values().any(tried))
         })
         .await;

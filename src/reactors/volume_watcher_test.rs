@@ -5,8 +5,8 @@ use drover_events::model::status::access_mode::{
 use drover_testkit::{LONG, eventually};
 
 use super::super::core_gc::{CoreGc, GcSettings};
-use super::super::driver::{Board, RunningReactor, start};
 use super::super::each::Each;
+use super::super::runner::{Board, RunningReactor, start};
 use super::*;
 use crate::base::clock::Clock;
 use crate::commands::csi::{ClaimVolume, DeregisterVolumes};
@@ -217,10 +217,10 @@ async fn vw_16_one_dead_node_keeps_no_other_claim_from_being_freed() {
     })
     .await;
     until("it is told", || {
-        !world.volumes.troubles(("default", "data")).is_empty()
+        !world.volumes.last_errors(("default", "data")).is_empty()
     })
     .await;
-    let troubles = world.volumes.troubles(("default", "data"));
+    let troubles = world.volumes.last_errors(("default", "data"));
     assert!(
         troubles[&allocs[1]].error.contains("is not ready"),
         "{troubles:?}"
@@ -231,7 +231,7 @@ async fn vw_16_one_dead_node_keeps_no_other_claim_from_being_freed() {
     })
     .await;
     watched.settled().await;
-    assert!(world.volumes.troubles(("default", "data")).is_empty());
+    assert!(world.volumes.last_errors(("default", "data")).is_empty());
     assert!(world.strict.wrong().is_empty());
 }
 
@@ -284,7 +284,7 @@ async fn vw_20_it_is_asked_again_until_it_can() {
     let begun = std::time::Instant::now();
     let key = ("default".to_owned(), volume.clone());
     let worker = Worker::new(&watcher.shared, key, Arc::default());
-    let freed = tokio::time::timeout(LONG, worker.free(Waiting::Claim(alloc), None)).await;
+    let freed = tokio::time::timeout(LONG, worker.free(PendingRelease::Claim(alloc), None)).await;
     freed.unwrap();
     assert_eq!(world.strict.count("NodeDetachVolume"), 5);
     assert_eq!(world.strict.count("ControllerDetachVolume"), 4);
@@ -496,7 +496,10 @@ async fn vw_10_a_volume_that_is_no_more_keeps_no_worker_waiting_and_no_trouble()
     shared.first = Duration::from_secs(3_600);
     let context = context(&world);
     watcher.activate(&context).await.unwrap();
-    until("it is tried", || !world.volumes.all_troubles(1).is_empty()).await;
+    until("it is tried", || {
+        !world.volumes.all_last_errors(1).is_empty()
+    })
+    .await;
     let command = DeregisterVolumes {
         namespace: "default".into(),
         ids: vec![volume],
@@ -506,7 +509,7 @@ async fn vw_10_a_volume_that_is_no_more_keeps_no_worker_waiting_and_no_trouble()
     world.direct.command(&command).unwrap();
     watcher.activate(&context).await.unwrap();
     until("it leaves", || watcher.workers() == 0).await;
-    assert!(world.volumes.all_troubles(1).is_empty());
+    assert!(world.volumes.all_last_errors(1).is_empty());
 
     // What was told while this server led before is not told when it leads again.
     let (volume, alloc) = mounted_while_down(&world).await;
@@ -520,7 +523,7 @@ async fn vw_10_a_volume_that_is_no_more_keeps_no_worker_waiting_and_no_trouble()
     world.direct.command(&command).unwrap();
     let next = VolumeWatcher::new(Arc::clone(&world.volumes), "s1");
     next.activate(&context).await.unwrap();
-    assert!(world.volumes.all_troubles(1).is_empty());
+    assert!(world.volumes.all_last_errors(1).is_empty());
     world.elect();
 }
 

@@ -13,17 +13,17 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use super::alive_sets::AliveSets;
 use super::checkpoint_signer::{CheckpointSettings, CheckpointSigner};
 use super::core_gc::{CoreGc, GcSettings};
 use super::deployment_watcher::DeploymentWatcher;
 use super::digest_recorder::{DigestRecorder, DigestSettings};
 use super::drainer::Drainer;
-use super::driver::{Board, Context, Reactor, ReactorStatus, RunningReactor, Scope, start};
 use super::heartbeat_expiry::{HeartbeatExpiry, HeartbeatSettings, Heartbeats};
 use super::kafka::{KafkaPublisher, KafkaSource};
+use super::live_key_sets::LiveKeySets;
 use super::periodic::PeriodicDispatcher;
 use super::retention::{Keeping, Retention};
+use super::runner::{Board, Context, Reactor, ReactorStatus, RunningReactor, Scope, start};
 use super::scheduling::{Scheduling, SchedulingSettings, SchedulingStatus};
 use super::token_expiry::TokenExpiry;
 use super::volume_watcher::VolumeWatcher;
@@ -68,7 +68,7 @@ pub struct Sources {
 /// Every reactor but scheduling, which has workers of its own. A new one that is not started below
 /// is a warning of the compiler.
 struct All {
-    alive_sets: AliveSets,
+    live_key_sets: LiveKeySets,
     heartbeat_expiry: HeartbeatExpiry,
     core_gc: CoreGc,
     deployment_watcher: DeploymentWatcher,
@@ -86,7 +86,7 @@ impl All {
     fn new(heartbeats: &Arc<Heartbeats>, settings: &ReactorSettings, sources: &Sources) -> Self {
         let (ledger, keyring) = &sources.signing;
         Self {
-            alive_sets: AliveSets::default(),
+            live_key_sets: LiveKeySets::default(),
             heartbeat_expiry: HeartbeatExpiry::new(Arc::clone(heartbeats)),
             core_gc: CoreGc::new(settings.gc),
             deployment_watcher: DeploymentWatcher::default(),
@@ -112,7 +112,7 @@ impl All {
 
     fn into_list(self) -> Vec<Arc<dyn Reactor>> {
         let Self {
-            alive_sets,
+            live_key_sets,
             heartbeat_expiry,
             core_gc,
             deployment_watcher,
@@ -126,7 +126,7 @@ impl All {
             volume_watcher,
         } = self;
         let mut list: Vec<Arc<dyn Reactor>> = vec![
-            Arc::new(alive_sets),
+            Arc::new(live_key_sets),
             Arc::new(heartbeat_expiry),
             Arc::new(core_gc),
             Arc::new(deployment_watcher),

@@ -37,7 +37,7 @@ use parking_lot::Mutex;
 use crate::base::clock::unix_nanos;
 pub use crate::config::Guarantee;
 use crate::error::{Code, Refusal, chain};
-use crate::log::{Done, FileLayer, Keep, LogEngine, LogError, RealFiles};
+use crate::log::{FileLayer, LogEngine, LogError, OnSynced, RealFiles, RetentionPolicy};
 
 use mend::Slot;
 pub use read::{Listing, Records, RequestLogEntry, RequestQuery, beginning, list};
@@ -184,15 +184,15 @@ impl RequestLog {
     ///
     /// # Errors
     /// What cannot be written or removed.
-    pub fn forget(&self, keep: &Keep, now: i64) -> Result<u64, LogError> {
+    pub fn forget(&self, keep: &RetentionPolicy, now: i64) -> Result<u64, LogError> {
         let Some(log) = self.records() else {
             return Ok(0);
         };
         let (first, next) = log.bounds();
         let last = next.saturating_sub(1);
-        let aged = Keep {
+        let aged = RetentionPolicy {
             age: keep.part(ROLLED).age,
-            ..Keep::default()
+            ..RetentionPolicy::default()
         };
         let aged = aged.droppable(&log, last, now)?;
         let written = log.segments().pop().map_or(next, |segment| segment.first);
@@ -358,7 +358,7 @@ impl RequestLog {
         self: &Arc<Self>,
         kind: u16,
         make: impl FnOnce(u64, i64) -> Bytes,
-        done: Done,
+        done: OnSynced,
     ) -> Result<(u64, i64), LogError> {
         if let Some(why) = self.broken() {
             return Err(LogError::Stopped(why));

@@ -8,7 +8,7 @@ use drover_testkit::{LONG, eventually, so};
 
 use super::*;
 use crate::log::fake::FakeDisk;
-use crate::log::{ReadOnlyLog, Space};
+use crate::log::{DiskSpace, ReadOnlyLog};
 
 fn request(class: Class, path: &str, addr: &str) -> Received {
     Received {
@@ -209,7 +209,7 @@ async fn what_cannot_be_written_is_refused_or_counted_and_space_is_used_again() 
         // Between two attempts there may be room for a short one.
         let until = Instant::now() + Duration::from_secs(60);
         fill(&log);
-        while log.records().unwrap().space() != Space::Full {
+        while log.records().unwrap().space() != DiskSpace::Full {
             assert!(Instant::now() < until, "it is not full");
             fill(&log);
         }
@@ -461,7 +461,7 @@ async fn old_segments_go_and_what_is_newer_stays_and_says_since_when() {
     assert_eq!(beginning(&*records).unwrap(), None);
     let (age, hour) = (Duration::from_secs(3600), 3_600_000_000_000);
     let now = unix_nanos();
-    let kept = |bytes, age, events| Keep { bytes, age, events };
+    let kept = |bytes, age, events| RetentionPolicy { bytes, age, events };
     let (third, last) = (before[2].first, before.last().unwrap().first);
     for (keep, at, first) in [
         (kept(None, None, None), now, 0),

@@ -60,7 +60,7 @@ fn handlers() -> Arc<dyn Dispatch> {
             {
                 "slow" => std::future::pending().await,
                 "busy" => Err(Refusal::new(Code::Unavailable, "NodeUnpublishVolume: busy")),
-                _ => Err(Refusal::refused("NodeUnpublishVolume: never")),
+                _ => Err(Refusal::by_rule("NodeUnpublishVolume: never")),
             },
         );
     Arc::new(service)

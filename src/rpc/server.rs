@@ -26,8 +26,8 @@ use drover_error::{Code, Refusal};
 use drover_net::body::{BEGIN, BodyRules, gather};
 use drover_net::tls::{Loader, Port};
 use drover_net::{
-    Arrival, BODIES, Begun, Budget, Door, Hold, Host, LEAVING, Listener, PARTING, Patience, Peer,
-    STRANGERS, Visitors, accept, most_connections, reloaded, until,
+    Arrival, BODIES, Budget, Door, Hold, Host, LEAVING, Listener, PARTING, Patience, Peer,
+    Prefixed, STRANGERS, Visitors, accept, most_connections, reloaded, until,
 };
 
 /// How many calls one connection may have open once a node proved itself on it: every simulated
@@ -205,7 +205,7 @@ async fn connection(arrival: Arrival, service: &Arc<dyn Dispatch>, limits: &Call
         })
     });
     let wire = Wire {
-        stream: Begun::new(PREFACE, stream),
+        stream: Prefixed::new(PREFACE, stream),
         guest: Arc::clone(&guest),
     };
     let served = hyper::server::conn::http2::Builder::new(TokioExecutor::new())

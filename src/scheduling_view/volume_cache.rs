@@ -385,7 +385,7 @@ fn csi_facts(view: &View, row: &CsiVolumeRow) -> Result<CsiFacts, StorageError> 
     let mut holders: BTreeMap<String, Holder> = BTreeMap::new();
     for claims in [&row.past_claims, &row.read_claims, &row.write_claims] {
         for (alloc_id, claim) in claims {
-            if claim.state == drover_events::csi::state::SETTLING {
+            if claim.state == drover_events::csi::state::DETACH_UNCONFIRMED {
                 continue;
             }
             let alloc = match view.get::<Allocs>(alloc_id.as_str()) {

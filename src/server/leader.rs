@@ -36,7 +36,7 @@ impl Lead for Leader {
 }
 
 impl VolumeStore for Leader {
-    fn record(
+    fn submit(
         &self,
         command: Arc<dyn Command>,
         origin: Origin,

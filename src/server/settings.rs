@@ -7,9 +7,9 @@ use drover_projections::DatabaseOptions;
 
 use crate::config::{self, Config, ConfigError};
 use crate::history::proof::Ledger;
-use crate::history::store::ArchivePlace;
+use crate::history::store::ArchiveLocation;
 use crate::keyring::Keyring;
-use crate::log::{self, Keep};
+use crate::log::{self, RetentionPolicy};
 use crate::raft::{RaftNode, RaftSettings};
 use crate::reactors::checkpoint_signer::CheckpointSettings;
 use crate::reactors::core_gc::GcSettings;
@@ -22,8 +22,8 @@ use crate::reactors::{ReactorSettings, Sources};
 use crate::requests::RequestLog;
 
 /// How much of a log is kept.
-pub(crate) fn kept(keep: &config::Keep) -> Keep {
-    Keep {
+pub(crate) fn kept(keep: &config::Keep) -> RetentionPolicy {
+    RetentionPolicy {
         bytes: keep.bytes,
         age: keep.age,
         events: keep.events,
@@ -31,9 +31,9 @@ pub(crate) fn kept(keep: &config::Keep) -> Keep {
 }
 
 /// Where what is dropped from the log is copied to before.
-pub(super) fn archive(reported: &config::ArchiveConfig) -> ArchivePlace {
+pub(super) fn archive(reported: &config::ArchiveConfig) -> ArchiveLocation {
     let secret = reported.secret_access_key.as_ref();
-    ArchivePlace {
+    ArchiveLocation {
         url: reported.url.clone(),
         endpoint: reported.endpoint.clone(),
         region: reported.region.clone(),

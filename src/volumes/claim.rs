@@ -12,9 +12,10 @@ use drover_projections::tables::allocs::Allocs;
 
 use tokio::time::sleep_until;
 
-use super::doubt::CallStep;
+use super::in_doubt::CallStep;
 use super::{
-    ClaimKey, Key, StepError, Volumes, external_node, filled, keeps_attached, place, remember,
+    ClaimKey, Key, StepError, Volumes, attachment_node, external_node, filled, keeps_attached,
+    set_last_error,
 };
 use crate::commands::csi::ClaimVolume;
 use crate::error::Refusal;
@@ -84,13 +85,13 @@ impl Volumes {
     ) -> Result<(CsiVolumeClaimed, u64), StepError> {
         // A plugin may still make it larger, and may not be able to while it is used. Who waits for
         // that is in nobody's way.
-        let _turn = loop {
-            let turn = self.taking.turn(key.clone()).await;
-            if self.doubts.grows(key).is_none() {
+        let _guard = loop {
+            let turn = self.claim_locks.lock(key.clone()).await;
+            if self.in_doubt.growth_in_doubt(key).is_none() {
                 break turn;
             }
             drop(turn);
-            self.doubts.wait_for_growth(key).await;
+            self.in_doubt.wait_for_growth(key).await;
         };
         // That may have been long.
         self.must_lead()?;
@@ -98,7 +99,7 @@ impl Volumes {
         let new = self.held(&claim).is_err();
         let index = self.note(claim.clone(), origin).await?;
         if new && index > 0 {
-            self.doubts.took(key_of(&claim));
+            self.in_doubt.record_claim(key_of(&claim));
         }
         Ok((claim, index))
     }
@@ -122,7 +123,7 @@ impl Volumes {
             let (id, alloc) = (&claim.volume_id, &claim.allocation_id);
             let text =
                 format!("allocation \"{alloc}\" does not have volume \"{id}\" to write to it");
-            return Err(Refusal::refused(text).into());
+            return Err(Refusal::by_rule(text).into());
         }
         let key = (claim.namespace.clone(), claim.volume_id.clone());
         self.growth_ends(&key, growth, origin).await
@@ -132,7 +133,7 @@ impl Volumes {
     fn completed(&self, mut claim: CsiVolumeClaimed) -> Result<CsiVolumeClaimed, StepError> {
         let view = self.projections.view();
         let volume = self.load(&view, (&claim.namespace, &claim.volume_id))?;
-        claim.state = state::TAKEN;
+        claim.state = state::CLAIMED;
         claim.published = false;
         claim.publish_context = Map::nil();
         claim.external_node_id = String::new();
@@ -163,7 +164,7 @@ impl Volumes {
         origin: &Origin,
     ) -> Result<u64, StepError> {
         let command = Arc::new(ClaimVolume { claim });
-        Ok(self.record.record(command, origin.clone()).await?.index)
+        Ok(self.commands.submit(command, origin.clone()).await?.index)
     }
 
     /// Lets the controller attach the volume, once; what it said, and the index of that.
@@ -174,10 +175,14 @@ impl Volumes {
     ) -> Result<(Map<String>, u64), StepError> {
         let (namespace, id) = (&claim.namespace, &claim.volume_id);
         let held = self.held(claim)?.1;
-        let at = (namespace.clone(), id.clone(), place(&held).to_owned());
-        let _turn = self.attaching.turn(at.clone()).await;
+        let at = (
+            namespace.clone(),
+            id.clone(),
+            attachment_node(&held).to_owned(),
+        );
+        let _guard = self.attach_locks.lock(at.clone()).await;
         // What takes the volume from there, and may be done late, is not to take it from this one.
-        while let Some(until) = self.doubts.detaches(&self.held(claim)?.0, &at) {
+        while let Some(until) = self.in_doubt.detach_in_doubt(&self.held(claim)?.0, &at) {
             sleep_until(until).await;
         }
         // While it waited for its turn, the claim may have been attached, or given back.
@@ -200,12 +205,12 @@ impl Volumes {
             secrets: self.secrets(&volume)?,
             volume_context: filled(&row.context),
         };
-        let call = self.doubts.begins(CallStep::Attach, at);
-        let shim = &self.shim;
-        let (answer, all) = shim
-            .controllers_reported::<ControllerAttachVolume>(requested)
+        let call = self.in_doubt.record_start(CallStep::Attach, at);
+        let calls = &self.plugin_calls;
+        let (answer, all_answered) = calls
+            .call_controllers::<ControllerAttachVolume>(requested)
             .await;
-        if all {
+        if all_answered {
             call.answered();
         }
         let context = answer.map_err(StepError::of(PUBLISH))?.publish_context;
@@ -213,15 +218,15 @@ impl Volumes {
         attached.published = true;
         attached.publish_context.clone_from(&context);
         let index = self.note(attached, origin).await?;
-        self.doubts.attached(&key_of(claim));
+        self.in_doubt.record_attached(&key_of(claim));
         Ok((context, index))
     }
 
     /// Keeps why a claim is not attached; of one that is given back meanwhile its release does.
     fn hindered(&self, claim: &CsiVolumeClaimed, error: Option<&StepError>) {
-        let mut troubles = self.troubles.lock();
+        let mut last_errors = self.last_errors.lock();
         if self.held(claim).is_ok() {
-            remember(&mut troubles, key_of(claim), error);
+            set_last_error(&mut last_errors, key_of(claim), error);
         }
     }
 
@@ -243,7 +248,7 @@ impl Volumes {
         let held = held.filter(|_| !volume.row.past_claims.contains_key(alloc));
         match held.cloned() {
             Some(held) => Ok((volume, held)),
-            None => Err(Refusal::refused(format!(
+            None => Err(Refusal::by_rule(format!(
                 "claim of allocation \"{alloc}\" on volume \"{}\" was released",
                 claim.volume_id
             ))
@@ -261,7 +266,7 @@ impl Volumes {
         // Who may only read has no part in it; and while it grows nobody has one yet.
         let key = (claim.namespace.clone(), claim.volume_id.clone());
         let growth = volume.row.node_expansion;
-        let grows = self.doubts.is_growing(&key);
+        let grows = self.in_doubt.is_growing(&key);
         let node_expansion = match held.claim {
             mode::WRITE if !grows => growth,
             _ => 0,
@@ -294,7 +299,7 @@ fn key_of(claim: &CsiVolumeClaimed) -> ClaimKey {
 fn attached_as(volume: &Volume, claim: &CsiVolumeClaimed) -> (String, String) {
     let mut claims = volume.row.claims().map(|(_, other)| other);
     let there = |other: &&CsiVolumeClaimed| {
-        other.published && keeps_attached(other) && place(other) == place(claim)
+        other.published && keeps_attached(other) && attachment_node(other) == attachment_node(claim)
     };
     let like = claims.find(there).unwrap_or(claim);
     (like.access_mode.clone(), like.attachment_mode.clone())

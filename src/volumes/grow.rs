@@ -9,8 +9,8 @@ use drover_projections::query::csi::Volume;
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 
-use super::doubt::PendingCall;
-use super::provision::{fits, key_of};
+use super::in_doubt::PendingCall;
+use super::provision::{key_of, require_same_volume};
 use super::{Key, StepError, Volumes};
 use crate::commands::csi::NoteGrowth;
 use crate::error::Code;
@@ -28,7 +28,7 @@ struct Grown {
 }
 
 /// The volumes of one request that are made larger.
-pub(super) struct Growing<'o> {
+pub(super) struct Expansions<'o> {
     /// Of which nodes have a part to do.
     grown: Vec<Grown>,
     /// The index of the last that is recorded.
@@ -37,7 +37,7 @@ pub(super) struct Growing<'o> {
     pub(super) by: (&'static str, &'o Origin),
 }
 
-impl<'o> Growing<'o> {
+impl<'o> Expansions<'o> {
     /// None yet.
     pub(super) fn of(by: (&'static str, &'o Origin)) -> Self {
         let (grown, index) = (Vec::new(), 0);
@@ -74,13 +74,13 @@ fn live(volume: &Volume) -> impl Iterator<Item = &CsiVolumeClaimed> {
 impl Volumes {
     /// Makes a volume that is there larger, where it is to be, and records that; the description
     /// that is still to be recorded, where it is as large as it is to be. What nodes have to do
-    /// then is added to what is growing. One that is used is asked for again where it has its size:
+    /// then is added to `expansions`. One that is used is asked for again where it has its size:
     /// a node may not have done its part.
-    pub(super) async fn grown(
+    pub(super) async fn expand_existing(
         &self,
         known: Volume,
         mut volume: CsiVolume,
-        growing: &mut Growing<'_>,
+        expansions: &mut Expansions<'_>,
     ) -> Result<Option<CsiVolume>, StepError> {
         let row = &known.row.volume;
         let least = volume.requested_capacity_min;
@@ -90,34 +90,34 @@ impl Volumes {
             return Ok(Some(volume));
         }
         // All else must be as it may be, before anything is grown.
-        fits(&known, &volume)?;
+        require_same_volume(&known, &volume)?;
         let grower = self.grower(&row.plugin_id)?;
         let key = key_of(row);
         // Nobody takes it until it is recorded how large it is: a plugin may make nothing larger
         // that is used, and whoever comes then is told for which size.
-        let _turn = self.taking.turn(key.clone()).await;
+        let _guard = self.claim_locks.lock(key.clone()).await;
         // That may have been long. With who took it before:
         self.must_lead()?;
-        self.known(&volume)?;
+        self.load_not_deleting(&volume)?;
         let known = self.load(&self.projections.view(), (&key.0, &key.1))?;
         let how = (grower, fits_as_it_is);
-        self.grown_alone(known, volume, how, growing).await
+        self.expand_locked(known, volume, how, expansions).await
     }
 
     /// The same, while nobody takes it.
-    async fn grown_alone(
+    async fn expand_locked(
         &self,
         known: Volume,
         mut volume: CsiVolume,
         (grower, fits_as_it_is): (Grower, bool),
-        growing: &mut Growing<'_>,
+        expansions: &mut Expansions<'_>,
     ) -> Result<Option<CsiVolume>, StepError> {
         let (key, least) = (key_of(&volume), volume.requested_capacity_min);
-        let origin = growing.by.1;
+        let origin = expansions.by.1;
         let before = known.row.node_expansion;
         let secrets = self.secrets_with(&known, &volume)?;
         // Who has it already hears nothing of it until its size is recorded.
-        let call = self.doubts.begins_to_grow(&key, least);
+        let call = self.in_doubt.record_growth_start(&key, least);
         // Before anything is asked: who comes after one that died meanwhile has it done for them.
         let noted = match fits_as_it_is {
             true => 0,
@@ -135,18 +135,18 @@ impl Volumes {
                         volume.capacity = answer.capacity_bytes.max(least);
                         answer.node_expansion_required
                     }
-                    (Err(error), all) => {
-                        if all || fits_as_it_is {
+                    (Err(error), all_answered) => {
+                        if all_answered || fits_as_it_is {
                             call.answered();
                         }
                         // Its plugin grows nothing that is used.
                         if fits_as_it_is && is_in_use(&error) {
                             let wanted = volume.clone();
                             let behind = (before != 0).then_some(Grown { known, wanted });
-                            growing.grown.extend(behind);
+                            expansions.grown.extend(behind);
                             return Ok(Some(volume));
                         }
-                        if all && before == 0 && changed_nothing(&error) {
+                        if all_answered && before == 0 && changed_nothing(&error) {
                             let kept = self.growth_ends(&key, noted, origin).await;
                             let said = |error: &StepError| tracing::warn!(%error, "a growth stays");
                             drop(kept.inspect_err(said));
@@ -156,11 +156,13 @@ impl Volumes {
                 }
             }
         };
-        growing.index = self.registered(vec![volume.clone()], growing.by).await?;
+        expansions.index = self
+            .record_registration(vec![volume.clone()], expansions.by)
+            .await?;
         call.grown(volume.capacity);
         if by_nodes || before != 0 {
             let wanted = volume;
-            growing.grown.push(Grown { known, wanted });
+            expansions.grown.push(Grown { known, wanted });
         } else {
             self.growth_ends(&key, noted, origin).await?;
         }
@@ -192,7 +194,7 @@ impl Volumes {
             .filter_map(|info| info.node_info.as_ref());
         let by_nodes = nodes.any(|can| can.supports_expand);
         let no_controller = known.controllers.is_empty() && !known.row.plugin.controller_required;
-        let can = self.can(plugin, "expand volumes", |can| can.supports_expand);
+        let can = self.require_capability(plugin, "expand volumes", |can| can.supports_expand);
         match can {
             _ if by_nodes && no_controller => Ok(Grower::Nodes),
             Err(_) if by_nodes => Ok(Grower::Nodes),
@@ -223,8 +225,9 @@ impl Volumes {
             call.again();
             ready(Ok(())).boxed()
         };
-        let shim = &self.shim;
-        let reported = shim.controllers_begun::<ControllerExpandVolume>(requested, &before);
+        let calls = &self.plugin_calls;
+        let reported =
+            calls.call_controllers_with_hook::<ControllerExpandVolume>(requested, &before);
         reported.await
     }
 
@@ -255,20 +258,23 @@ impl Volumes {
             id: key.1.clone(),
             done,
         };
-        let noted = self.record.record(Arc::new(command), origin.clone());
+        let noted = self.commands.submit(Arc::new(command), origin.clone());
         Ok(noted.await?.index)
     }
 
     /// Has nodes do their part, all at once: what has grown is recorded, and one that cannot now
     /// keeps no other from it. The index of the last that was recorded before, 0 for none.
-    pub(super) async fn grow_on_nodes(&self, growing: Growing<'_>) -> Result<u64, StepError> {
-        let origin = growing.by.1;
-        let each = growing.grown.iter();
+    pub(super) async fn expand_on_nodes(
+        &self,
+        expansions: Expansions<'_>,
+    ) -> Result<u64, StepError> {
+        let origin = expansions.by.1;
+        let each = expansions.grown.iter();
         let each = each.map(|one| self.grow_where_it_is(one, origin));
         for done in join_all(each).await {
             done?;
         }
-        Ok(growing.index)
+        Ok(expansions.index)
     }
 
     /// Has all nodes that have a volume do their part. Who mounts it next need not where they did.
@@ -315,7 +321,7 @@ impl Volumes {
             secrets: self.secrets_with(known, wanted)?,
         };
         let grown = self
-            .shim
+            .plugin_calls
             .node::<NodeExpandVolume>((&claim.node_id, &row.plugin_id), &requested)
             .await;
         let grown = grown.map_err(StepError::of("node expand volume: "))?;

@@ -276,26 +276,29 @@ async fn csi_05_nobody_has_a_volume_that_a_call_of_no_answer_may_still_make_larg
     world.strict.fault(EXPAND, &[Fault::Says(Code::Refused)]);
     sized(&world, 25).await.unwrap_err();
     let key = ("default".to_owned(), "data".to_owned());
-    assert_eq!(world.volumes.doubts.grows(&key), None);
+    assert_eq!(world.volumes.in_doubt.growth_in_doubt(&key), None);
 }
 
 #[test]
 fn an_earlier_call_that_nobody_answered_is_over_once_the_volume_is_as_large_as_that_would_make_it()
 {
     let key = ("default".to_owned(), "data".to_owned());
-    let doubts = Doubts::new((LONG, LONG));
-    let call = doubts.begins_to_grow(&key, 10);
-    assert_eq!((doubts.is_growing(&key), doubts.grows(&key)), (true, None));
+    let in_doubt = InDoubtCalls::new((LONG, LONG));
+    let call = in_doubt.record_growth_start(&key, 10);
+    assert_eq!(
+        (in_doubt.is_growing(&key), in_doubt.growth_in_doubt(&key)),
+        (true, None)
+    );
     call.answered();
-    assert!(!doubts.is_growing(&key));
+    assert!(!in_doubt.is_growing(&key));
     for size in [30, 10] {
-        drop(doubts.begins_to_grow(&key, size));
+        drop(in_doubt.record_growth_start(&key, size));
     }
-    doubts.begins_to_grow(&key, 40).answered();
-    doubts.begins_to_grow(&key, 20).grown(29);
-    assert!(doubts.is_growing(&key) && doubts.grows(&key).is_some());
-    doubts.begins_to_grow(&key, 20).grown(30);
-    assert!(!doubts.is_growing(&key));
+    in_doubt.record_growth_start(&key, 40).answered();
+    in_doubt.record_growth_start(&key, 20).grown(29);
+    assert!(in_doubt.is_growing(&key) && in_doubt.growth_in_doubt(&key).is_some());
+    in_doubt.record_growth_start(&key, 20).grown(30);
+    assert!(!in_doubt.is_growing(&key));
 }
 
 #[tokio::test]

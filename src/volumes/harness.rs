@@ -86,7 +86,7 @@ impl Lead for Leader {
 }
 
 impl VolumeStore for Leader {
-    fn record(
+    fn submit(
         &self,
         command: Arc<dyn Command>,
         origin: Origin,
@@ -99,7 +99,7 @@ impl VolumeStore for Leader {
                 .and_then(|()| self.direct.command(&*command))
                 .and_then(|(index, outcome)| match outcome {
                     Outcome::Applied(reply) => Ok(Committed { index, reply }),
-                    Outcome::Rejected(why) => Err(Refusal::refused(format!("{why:?}"))),
+                    Outcome::Rejected(why) => Err(Refusal::by_rule(format!("{why:?}"))),
                 }),
         };
         // As others do, who share the thread.

@@ -29,12 +29,12 @@ async fn claimed(nodes: usize, fault: Fault) -> (World, String) {
     (world, alloc)
 }
 
-/// What settles is seen to until nothing is left of it.
-async fn settles(world: &World, alloc: &str) {
+/// Retries the release until nothing is left of it.
+async fn finishes(world: &World, alloc: &str) {
     let once = async || {
-        let (waiting, origin) = (Waiting::Claim(alloc.to_owned()), Origin::default());
+        let (waiting, origin) = (PendingRelease::Claim(alloc.to_owned()), Origin::default());
         let place = ("default", "data");
-        let done = world.volumes.see_to(place, &waiting, &origin).await;
+        let done = world.volumes.retry_release(place, &waiting, &origin).await;
         match (done, world.past("data").is_empty()) {
             (Ok(_), true) => Ok(()),
             (done, _) => Err(format!("{done:?}")),
@@ -53,7 +53,7 @@ async fn csi_34_an_attach_that_is_done_late_leaves_nothing_attached() {
         world.alloc_is(&alloc, "failed");
         world.unpublish("data", &alloc).await.unwrap();
         assert!(!world.strict.is_idle(), "it was attached after that");
-        assert_eq!(world.past("data"), [state::SETTLING], "{falls}");
+        assert_eq!(world.past("data"), [state::DETACH_UNCONFIRMED], "{falls}");
         // Its client asks again, and has nothing to wait for.
         assert_eq!(world.unpublish("data", &alloc).await, Ok(0));
         // It holds nobody up who comes to the same node; to another one the plugin lets nobody.
@@ -62,7 +62,7 @@ async fn csi_34_an_attach_that_is_done_late_leaves_nothing_attached() {
         if falls {
             world.elect();
         }
-        settles(&world, &alloc).await;
+        finishes(&world, &alloc).await;
         assert!(world.strict.is_idle() && world.row("data").is_at_rest());
     }
 }
@@ -73,12 +73,12 @@ async fn a_node_that_is_back_lets_go_of_what_settled_while_it_was_away() {
     world.alloc_is(&alloc, "lost");
     world.node_is_given_up(0);
     world.unpublish("data", &alloc).await.unwrap();
-    assert_eq!(world.past("data"), [state::SETTLING]);
+    assert_eq!(world.past("data"), [state::DETACH_UNCONFIRMED]);
     assert_eq!(world.strict.count("NodeDetachVolume"), 0);
     world.node(0, true);
     assert_eq!(world.give_back("data", &alloc, 0).await, Ok(0));
     assert_eq!(world.strict.count("NodeDetachVolume"), 1);
-    settles(&world, &alloc).await;
+    finishes(&world, &alloc).await;
 }
 
 #[tokio::test]
@@ -93,8 +93,8 @@ async fn an_attach_that_was_answered_leaves_no_doubt() {
     let (world, alloc) = claimed(2, Fault::Says(Code::Timeout)).await;
     world.claim("data", &alloc).await.unwrap();
     world.unpublish("data", &alloc).await.unwrap();
-    assert_eq!(world.past("data"), [state::SETTLING]);
-    settles(&world, &alloc).await;
+    assert_eq!(world.past("data"), [state::DETACH_UNCONFIRMED]);
+    finishes(&world, &alloc).await;
     assert!(world.strict.is_idle() && world.strict.wrong().is_empty());
 }
 
@@ -106,7 +106,7 @@ async fn what_settles_is_not_taken_from_the_next_one_on_its_node() {
     let next = world.alloc(2, 0, "data", ONE);
     world.claim("data", &next).await.unwrap();
     world.strict.mount("data", &node_id(0), &next, true);
-    settles(&world, &alloc).await;
+    finishes(&world, &alloc).await;
     assert_eq!(world.strict.count(DETACH), 1, "the next one has it there");
     assert!(world.strict.wrong().is_empty());
     // The attach of the first one may still come when the second has left.
@@ -142,7 +142,7 @@ async fn after_a_detach_that_nobody_answered_nobody_attaches_there_for_a_while()
         let waited = begun.elapsed();
         assert!(fault.is_none() || waited >= QUIET, "{falls}: {waited:?}");
         world.strict.mount("data", &node_id(0), &next, true);
-        settles(&world, &alloc).await;
+        finishes(&world, &alloc).await;
         assert!(world.strict.wrong().is_empty());
         let again = usize::from(fault.is_some());
         assert_eq!(world.strict.count(DETACH), 1 + again, "nothing settled");
@@ -153,7 +153,7 @@ async fn after_a_detach_that_nobody_answered_nobody_attaches_there_for_a_while()
 async fn by_force_a_volume_is_detached_where_nobody_claims_it_and_never_where_somebody_does() {
     let (world, alloc) = claimed(2, Fault::Later).await;
     world.unpublish("data", &alloc).await.unwrap();
-    settles(&world, &alloc).await;
+    finishes(&world, &alloc).await;
     // As after an attach that came later than anybody waits for.
     let next = world.alloc(2, 0, "data", ONE);
     world.claim("data", &next).await.unwrap();
@@ -201,8 +201,8 @@ async fn a_volume_that_may_still_be_deleted_is_given_to_nobody_whoever_leads() {
         let place = ("default", "data");
         let origin = Origin::default();
         let kept = eventually_async("it is given back", LONG, async || {
-            let waiting = Waiting::Deletion;
-            world.volumes.see_to(place, &waiting, &origin).await
+            let waiting = PendingRelease::Deletion;
+            world.volumes.retry_release(place, &waiting, &origin).await
         });
         kept.await.unwrap();
         assert!(world.row("data").is_at_rest());
@@ -310,8 +310,10 @@ async fn csi_31_why_a_volume_that_is_being_deleted_is_not_gone_is_told_until_it_
     world.volume("data", ONE);
     let place = ("default", "data");
     let why = |world: &World| {
-        let troubles = world.volumes.troubles(place);
-        troubles.get("").map(|trouble| trouble.error.clone())
+        let last_errors = world.volumes.last_errors(place);
+        last_errors
+            .get("")
+            .map(|last_error| last_error.error.clone())
     };
     let origin = Origin::default();
     let delete = async |world: &World| {
@@ -331,7 +333,9 @@ async fn csi_31_why_a_volume_that_is_being_deleted_is_not_gone_is_told_until_it_
     world.elect();
     assert_eq!(why(&world), None);
     let stays = async || {
-        let seen = world.volumes.see_to(place, &Waiting::Deletion, &origin);
+        let seen = world
+            .volumes
+            .retry_release(place, &PendingRelease::Deletion, &origin);
         seen.await.map(drop)
     };
     eventually_async("it stays", LONG, stays).await.unwrap();

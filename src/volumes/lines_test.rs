@@ -34,12 +34,12 @@ async fn lists_that_hang_hold_up_nobody_who_attaches() {
     let claimed = timeout(LONG, world.claim("data", &alloc)).await;
     claimed.expect("it stands in no line of lists").unwrap();
     // Another plugin has turns of its own, and this one has its back once they are done.
-    assert!(world.volumes.shim.listing("other").is_ok());
-    assert!(world.volumes.shim.listing(PLUGIN).is_err());
+    assert!(world.volumes.plugin_calls.listing("other").is_ok());
+    assert!(world.volumes.plugin_calls.listing(PLUGIN).is_err());
     drop(lists);
     let again = join_all((0..LISTS_AT_ONCE).map(|_| list())).now_or_never();
     assert!(again.is_none(), "they are under way");
-    assert_eq!(world.volumes.shim.in_line().1.len(), 0);
+    assert_eq!(world.volumes.plugin_calls.in_line().1.len(), 0);
 }
 
 #[tokio::test]
@@ -47,9 +47,9 @@ async fn who_waits_in_line_for_too_long_is_told_that_nothing_was_done() {
     let mut world = World::new(1);
     world.hurry();
     world.volume("data", ONE);
-    let (line, _) = world.volumes.shim.in_line();
+    let (line, _) = world.volumes.plugin_calls.in_line();
     let key = || (node_id(0), PLUGIN.to_owned());
-    let _taken = join_all((0..AT_ONCE).map(|_| line.turn(key()))).await;
+    let _taken = join_all((0..AT_ONCE).map(|_| line.lock(key()))).await;
     let alloc = world.alloc(1, 0, "data", ONE);
     let late = timeout(LONG, world.claim("data", &alloc)).await;
     let late = late.expect("it does not wait for ever").unwrap_err();
@@ -68,7 +68,7 @@ async fn who_waits_in_line_for_too_long_is_told_that_nothing_was_done() {
 #[tokio::test]
 async fn vw_02_what_waits_in_line_for_a_plugin_is_not_asked_in_another_term() {
     let world = World::new(1);
-    let (line, _) = world.volumes.shim.in_line();
+    let (line, _) = world.volumes.plugin_calls.in_line();
     let key = || (node_id(0), PLUGIN.to_owned());
     let requested = || world.strict.count("ControllerAttachVolume");
     // The first goes on in the term in which it came: so it is known where the second waits.
@@ -77,7 +77,7 @@ async fn vw_02_what_waits_in_line_for_a_plugin_is_not_asked_in_another_term() {
         world.volume(&volume, ONE);
         let alloc = world.alloc(number, 0, &volume, ONE);
         let before = requested();
-        let taken = join_all((0..AT_ONCE).map(|_| line.turn(key()))).await;
+        let taken = join_all((0..AT_ONCE).map(|_| line.lock(key()))).await;
         let lets_go = async {
             turns(10).await;
             assert!(world.row(&volume).in_use(), "it is claimed");

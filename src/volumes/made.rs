@@ -2,7 +2,7 @@
 
 use drover_events::model::{CsiTopology, CsiTopologyRequest, CsiVolume};
 
-use super::provision::{CREATE, clear};
+use super::provision::{CREATE, plaintext_secrets};
 use super::{StepError, Volumes, filled};
 use crate::error::Refusal;
 use crate::rpc::csi::{
@@ -11,8 +11,11 @@ use crate::rpc::csi::{
 
 impl Volumes {
     /// Has a volume made; as it is to be registered then.
-    pub(super) async fn made(&self, mut volume: CsiVolume) -> Result<CsiVolume, StepError> {
-        self.can(&volume.plugin_id, "create and delete volumes", |can| {
+    pub(super) async fn create_at_provider(
+        &self,
+        mut volume: CsiVolume,
+    ) -> Result<CsiVolume, StepError> {
+        self.require_capability(&volume.plugin_id, "create and delete volumes", |can| {
             can.supports_create_delete
         })?;
         let places = self.places(&volume)?;
@@ -27,7 +30,7 @@ impl Volumes {
             volume_capabilities: volume.requested_capabilities.clone(),
             mount_options: volume.mount_options.clone(),
             parameters: filled(&volume.parameters),
-            secrets: clear(&volume),
+            secrets: plaintext_secrets(&volume),
             capacity_min: volume.requested_capacity_min,
             capacity_max: volume.requested_capacity_max,
             snapshot_id: volume.snapshot_id.clone(),
@@ -36,7 +39,7 @@ impl Volumes {
         };
         self.must_lead()?;
         let answer = self
-            .shim
+            .plugin_calls
             .controller::<ControllerCreateVolume>(requested)
             .await;
         let answer = answer.map_err(StepError::of(CREATE))?;
@@ -73,7 +76,7 @@ impl Volumes {
                     "plugin \"{}\" makes volumes for every node: it takes no topology_request",
                     volume.plugin_id
                 );
-                Err(Refusal::refused(text).into())
+                Err(Refusal::by_rule(text).into())
             }
         }
     }
@@ -109,7 +112,7 @@ fn is_made_from(
     );
     Err(StepError {
         step: CREATE,
-        ..Refusal::refused(text).into()
+        ..Refusal::by_rule(text).into()
     })
 }
 

@@ -21,7 +21,7 @@
 //! 4. What nobody answered may be done late. A claim of which an attach may still be under way is
 //!    free once it is detached, and its volume is detached from there again until that has ended;
 //!    where a detach may be under way, nobody attaches for a while. Both are noted with the claim,
-//!    which settles (`doubt`).
+//!    whose detach is unconfirmed (`in_doubt`).
 //! 5. A volume that is being deleted at its provider is given to nobody, whoever leads, before the
 //!    call is made and until it has ended.
 //! 6. A volume that is being made larger at its provider is given to nobody meanwhile, nor while a
@@ -33,12 +33,12 @@
 //!    and are asked for by anybody.
 
 mod claim;
-mod doubt;
 mod grow;
 #[cfg(test)]
 mod grown_test;
 #[cfg(test)]
 pub(crate) mod harness;
+mod in_doubt;
 #[cfg(test)]
 mod late_test;
 #[cfg(test)]
@@ -73,11 +73,11 @@ use drover_projections::{Projections, StorageError, View};
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
-use self::doubt::Doubts;
+use self::in_doubt::InDoubtCalls;
 use crate::base::clock::unix_nanos;
-use crate::base::keyed::Keyed;
+use crate::base::keyed_locks::KeyedLocks;
 use crate::commands::Command;
-use crate::csi_calls::{Lead, Shim};
+use crate::csi_calls::{Lead, PluginCalls};
 use crate::error::{Code, Refusal};
 use crate::keyring::Keyring;
 use crate::proposer::{Committed, Origin};
@@ -86,18 +86,19 @@ use crate::rpc::requested::{Reach, Unanswered};
 
 pub use crate::csi_calls::PluginCallLimits;
 pub use claim::ClaimGrant;
-pub use provision::PageQuery;
-pub use unpublish::Waiting;
 
 /// A volume: its namespace and its id.
 pub type Key = (String, String);
 /// A claim: the volume's namespace, its id, and the allocation.
 type ClaimKey = (String, String, String);
 
+/// Stands for the allocation in the key of a deletion, which belongs to none.
+const DELETION_KEY: &str = "";
+
 /// The way to change the state.
 pub trait VolumeStore: Lead {
     /// Decides, replicates and applies a command.
-    fn record(
+    fn submit(
         &self,
         command: Arc<dyn Command>,
         origin: Origin,
@@ -117,8 +118,8 @@ pub struct StepError {
 }
 
 impl StepError {
-    /// Whether the same may succeed later. Who asks from elsewhere has the code alone, and reads it
-    /// in the same way.
+    /// Whether the same may succeed later. A caller on another agent has the code alone, and reads
+    /// it in the same way.
     pub fn is_recoverable(&self) -> bool {
         !self.code.lasts()
     }
@@ -158,16 +159,44 @@ impl From<StepError> for Refusal {
     }
 }
 
-/// What holds a claim up.
+/// The last error of a claim's next step.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "PascalCase")]
-pub struct Trouble {
+pub struct LastError {
     /// What is to be done next, and why it was not.
     pub error: String,
     /// When it failed first, Unix nanoseconds.
     pub since: i64,
     /// How often it failed.
     pub tries: u64,
+}
+
+/// Which part of a list is wanted.
+#[derive(Clone, Debug, Default)]
+pub struct PageQuery {
+    /// How many at most; 0 for as many as there are.
+    pub most: i32,
+    /// Where it begins.
+    pub token: String,
+}
+
+/// What of a volume waits to be given back.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PendingRelease {
+    /// The claim of an allocation, by its id.
+    Claim(String),
+    /// The volume: it was to be deleted.
+    Deletion,
+}
+
+impl PendingRelease {
+    /// The allocation whose claim it is; empty for a deletion.
+    pub fn alloc(&self) -> &str {
+        match self {
+            Self::Claim(alloc) => alloc,
+            Self::Deletion => DELETION_KEY,
+        }
+    }
 }
 
 /// What the next step of a claim needs: where it is another than at the last try, the step may be
@@ -183,36 +212,37 @@ pub struct Signs {
 /// The volumes of one server.
 pub struct Volumes {
     projections: Arc<Projections>,
-    record: Arc<dyn VolumeStore>,
-    shim: Shim,
+    commands: Arc<dyn VolumeStore>,
+    plugin_calls: PluginCalls,
     keyring: Arc<Keyring>,
-    /// Who takes a volume, and who deletes it.
-    taking: Keyed<Key>,
-    /// Who has a volume made, registered, grown or deleted.
-    making: Keyed<Key>,
-    /// Who registers volumes of a plugin, from the look at their names on.
-    naming: Keyed<String>,
-    /// Who gives a claim back: one at a time.
-    releasing: Keyed<ClaimKey>,
-    /// Who attaches a volume to a node, or detaches it: namespace, id, and where it is attached.
-    attaching: Keyed<ClaimKey>,
-    troubles: Mutex<BTreeMap<ClaimKey, Trouble>>,
-    doubts: Doubts,
-    /// For how long what nobody answered may be done late.
-    late: Duration,
+    /// Held while a volume is claimed or deleted.
+    claim_locks: KeyedLocks<Key>,
+    /// Held while a volume is created, registered, expanded or deleted.
+    provision_locks: KeyedLocks<Key>,
+    /// Held while volumes of a plugin are registered, from the check of their names on.
+    plugin_locks: KeyedLocks<String>,
+    /// Held while a claim is released.
+    release_locks: KeyedLocks<ClaimKey>,
+    /// Held while a volume is attached to a node or detached from it: namespace, id, and where it
+    /// is attached.
+    attach_locks: KeyedLocks<ClaimKey>,
+    last_errors: Mutex<BTreeMap<ClaimKey, LastError>>,
+    in_doubt: InDoubtCalls,
+    /// For how long a call without an answer may still be executed.
+    max_call_age: Duration,
 }
 
 impl Volumes {
     /// The volumes of the state, whose plugins are reached by `reach`.
     pub fn new(
         projections: Arc<Projections>,
-        record: Arc<dyn VolumeStore>,
+        commands: Arc<dyn VolumeStore>,
         reach: Arc<dyn Reach>,
         keyring: Arc<Keyring>,
     ) -> Arc<Self> {
         Self::with_limits(
             projections,
-            record,
+            commands,
             (reach, PluginCallLimits::USUAL),
             keyring,
         )
@@ -221,59 +251,60 @@ impl Volumes {
     /// The same, with limits of the caller's.
     pub fn with_limits(
         projections: Arc<Projections>,
-        record: Arc<dyn VolumeStore>,
+        commands: Arc<dyn VolumeStore>,
         (reach, limits): (Arc<dyn Reach>, PluginCallLimits),
         keyring: Arc<Keyring>,
     ) -> Arc<Self> {
-        let (late, quiet) = (limits.late, limits.quiet);
-        let lead = Arc::clone(&record);
+        let (max_call_age, quiet) = (limits.late, limits.quiet);
+        let lead = Arc::clone(&commands);
         Arc::new(Self {
-            doubts: Doubts::new((late, quiet)),
-            late,
-            shim: Shim::new(Arc::clone(&projections), lead, (reach, limits)),
+            in_doubt: InDoubtCalls::new((max_call_age, quiet)),
+            max_call_age,
+            plugin_calls: PluginCalls::new(Arc::clone(&projections), lead, (reach, limits)),
             projections,
-            record,
+            commands,
             keyring,
-            taking: Keyed::default(),
-            making: Keyed::default(),
-            naming: Keyed::default(),
-            releasing: Keyed::default(),
-            attaching: Keyed::default(),
-            troubles: Mutex::default(),
+            claim_locks: KeyedLocks::default(),
+            provision_locks: KeyedLocks::default(),
+            plugin_locks: KeyedLocks::default(),
+            release_locks: KeyedLocks::default(),
+            attach_locks: KeyedLocks::default(),
+            last_errors: Mutex::default(),
         })
     }
 
-    /// What holds up the claims of a volume, by allocation.
-    pub fn troubles(&self, (namespace, id): (&str, &str)) -> BTreeMap<String, Trouble> {
-        let troubles = self.troubles.lock();
-        let of = troubles
+    /// The last errors of the claims of a volume, by allocation.
+    pub fn last_errors(&self, (namespace, id): (&str, &str)) -> BTreeMap<String, LastError> {
+        let last_errors = self.last_errors.lock();
+        let of = last_errors
             .iter()
             .filter(|(key, _)| key.0 == namespace && key.1 == id);
-        of.map(|(key, trouble)| (key.2.clone(), trouble.clone()))
+        of.map(|(key, last_error)| (key.2.clone(), last_error.clone()))
             .collect()
     }
 
-    /// All of that: namespace, volume, allocation, and what holds it up.
-    pub fn all_troubles(&self, most: usize) -> Vec<(ClaimKey, Trouble)> {
-        let troubles = self.troubles.lock();
-        let first = troubles.iter().take(most);
+    /// All of them: namespace, volume, allocation, and the error.
+    pub fn all_last_errors(&self, most: usize) -> Vec<(ClaimKey, LastError)> {
+        let last_errors = self.last_errors.lock();
+        let first = last_errors.iter().take(most);
         first
-            .map(|(key, trouble)| (key.clone(), trouble.clone()))
+            .map(|(key, last_error)| (key.clone(), last_error.clone()))
             .collect()
     }
 
-    /// Forgets what held up claims that are no more, and what is known of claims that nobody holds.
+    /// Forgets the errors of claims that are no more, and what is known of claims that no
+    /// allocation holds.
     pub fn forget(&self, (namespace, id): (&str, &str), held: &[String]) {
-        let mut troubles = self.troubles.lock();
+        let mut last_errors = self.last_errors.lock();
         let known = csi::volume(&self.projections.view(), (namespace, id));
         // Where it cannot be read, that is found at the next step.
         let Ok(known) = known else { return };
         let row = known.map(|volume| volume.row);
         let row = row.as_ref();
         let holds = |alloc: &str| row.is_some_and(|row| row.claim_of(alloc).is_some());
-        self.doubts.keep((namespace, id), holds);
+        self.in_doubt.retain((namespace, id), holds);
         let comes = |alloc: &str| row.is_some_and(|row| row.waits_to_be_attached(alloc));
-        troubles.retain(|(of, volume, alloc), _| {
+        last_errors.retain(|(of, volume, alloc), _| {
             of != namespace || volume != id || held.contains(alloc) || comes(alloc)
         });
     }
@@ -292,7 +323,7 @@ impl Volumes {
         let volume = csi::repaired(&row);
         let node = volume.claim_of(alloc).map(|claim| claim.node_id.as_str());
         let node = match node {
-            Some(id) => nodes::get(&view, id)?.zip(view.modified::<Nodes>(id)?),
+            Some(id) => nodes::get(&view, id)?.zip(view.modify_index::<Nodes>(id)?),
             None => None,
         };
         Ok(Signs {
@@ -304,30 +335,30 @@ impl Volumes {
     /// How much it keeps in memory of volumes, claims and turns.
     #[cfg(test)]
     pub(crate) fn remembers(&self) -> usize {
-        let turns = self.taking.len() + self.making.len() + self.naming.len();
-        let turns = turns + self.releasing.len() + self.attaching.len();
-        turns + self.troubles.lock().len() + self.doubts.len()
+        let turns = self.claim_locks.len() + self.provision_locks.len() + self.plugin_locks.len();
+        let turns = turns + self.release_locks.len() + self.attach_locks.len();
+        turns + self.last_errors.lock().len() + self.in_doubt.len()
     }
 
-    /// Forgets what held up claims of volumes other than these: of what was while another server
-    /// led, nobody tells.
+    /// Forgets the errors of claims of volumes other than these: no event reports what changed
+    /// while another server led.
     pub fn forget_others(&self, used: &[Key]) {
         let used: BTreeSet<(&str, &str)> = used.iter().map(|(of, id)| (&**of, &**id)).collect();
-        let mut troubles = self.troubles.lock();
-        troubles.retain(|(of, volume, _), _| used.contains(&(of.as_str(), volume.as_str())));
+        let mut last_errors = self.last_errors.lock();
+        last_errors.retain(|(of, volume, _), _| used.contains(&(of.as_str(), volume.as_str())));
     }
 
     fn load(&self, view: &View, (namespace, id): (&str, &str)) -> Result<Volume, StepError> {
         let volume = csi::volume(view, (namespace, id))?;
-        let missing = || Refusal::refused(format!("volume not found: {id}"));
+        let missing = || Refusal::by_rule(format!("volume not found: {id}"));
         volume.ok_or_else(missing).map_err(StepError::from)
     }
 
     /// A server that does not lead must not change anything outside.
     fn must_lead(&self) -> Result<(), StepError> {
-        match self.record.term() {
+        match self.commands.term() {
             Some(term) => {
-                self.doubts.leads(term);
+                self.in_doubt.enter_term(term);
                 Ok(())
             }
             None => Err(Refusal::no_leader().into()),
@@ -337,8 +368,8 @@ impl Volumes {
     /// The secrets of a volume, in clear.
     fn secrets(&self, volume: &Volume) -> Result<Secrets, StepError> {
         let row = &volume.row.volume;
-        let place = (row.namespace.as_str(), row.id.as_str());
-        let opened = self.keyring.open_volume_secrets(place, &row.secrets);
+        let volume_key = (row.namespace.as_str(), row.id.as_str());
+        let opened = self.keyring.open_volume_secrets(volume_key, &row.secrets);
         let opened = opened.map_err(|error| Refusal::internal(error.to_string()))?;
         let clear = opened
             .into_iter()
@@ -347,19 +378,23 @@ impl Volumes {
     }
 }
 
-/// Keeps why a claim comes no further; forgets it when it does.
-fn remember(troubles: &mut BTreeMap<ClaimKey, Trouble>, key: ClaimKey, error: Option<&StepError>) {
+/// Stores the last error of a claim; removes it where there is none.
+fn set_last_error(
+    last_errors: &mut BTreeMap<ClaimKey, LastError>,
+    key: ClaimKey,
+    error: Option<&StepError>,
+) {
     let Some(error) = error else {
-        troubles.remove(&key);
+        last_errors.remove(&key);
         return;
     };
-    let trouble = troubles.entry(key).or_insert_with(|| Trouble {
+    let last_error = last_errors.entry(key).or_insert_with(|| LastError {
         error: String::new(),
         since: unix_nanos(),
         tries: 0,
     });
-    trouble.error = error.to_string();
-    trouble.tries += 1;
+    last_error.error = error.to_string();
+    last_error.tries += 1;
 }
 
 /// Whether a claim still keeps its volume attached to its node.
@@ -369,7 +404,7 @@ fn keeps_attached(claim: &CsiVolumeClaimed) -> bool {
 
 /// Where a claim has its volume attached: what the plugin calls the node, for two of the cluster's
 /// nodes may be one to it, where a machine came back as a new node.
-fn place(claim: &CsiVolumeClaimed) -> &str {
+fn attachment_node(claim: &CsiVolumeClaimed) -> &str {
     match claim.external_node_id.as_str() {
         "" => &claim.node_id,
         external => external,

@@ -1,5 +1,6 @@
-//! Volumes as operators have them made, checked, grown and deleted, and snapshots of them: the
-//! plugin is asked first, or last, so that whatever breaks off can be asked for again.
+//! Volumes that operators create, register, expand and delete, and snapshots of them. The plugin
+//! call comes before the row is written on create, and after it is marked on delete, so that an
+//! interrupted operation can be retried.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,9 +14,9 @@ use drover_projections::tables::csi_volumes::{CsiVolumeRow, CsiVolumes};
 use futures_util::FutureExt as _;
 use tokio::time::timeout;
 
-use super::grow::Growing;
-use super::{Key, StepError, Volumes, filled};
-use crate::base::keyed::Turn;
+use super::grow::Expansions;
+use super::{Key, PageQuery, StepError, Volumes, filled};
+use crate::base::keyed_locks::KeyGuard;
 use crate::commands::csi::{
     DeregisterVolumes, RegisterVolumes, has_namespace, removable, validate,
 };
@@ -34,18 +35,10 @@ pub(super) const CREATE: &str = "controller create volume: ";
 /// How long a write waits for the cluster's first key.
 const FIRST_KEY: Duration = Duration::from_secs(5);
 
-/// Which part of a list is wanted.
-#[derive(Clone, Debug, Default)]
-pub struct PageQuery {
-    /// How many at most; 0 for as many as there are.
-    pub most: i32,
-    /// Where it begins.
-    pub token: String,
-}
-
 impl Volumes {
-    /// Has volumes made that are not there, grows those that are asked to be larger, and registers
-    /// them; as they are then, secrets sealed. The same again changes nothing (CSI-05).
+    /// Creates volumes that do not exist, expands those for which a larger size is requested, and
+    /// registers them; returns them as they are then, secrets sealed. Repeating it changes nothing
+    /// (CSI-05).
     ///
     /// # Errors
     /// A refusal, before any call or of the plugin.
@@ -54,38 +47,38 @@ impl Volumes {
         volumes: Vec<CsiVolume>,
         origin: &Origin,
     ) -> Result<(Vec<CsiVolume>, u64), StepError> {
-        let volumes = self.checked(volumes)?;
-        let _turns = self.alone(&volumes).await;
+        let volumes = self.check_request(volumes)?;
+        let _guards = self.lock_all(&volumes).await;
         let keys: Vec<_> = volumes.iter().map(key_of).collect();
-        let mut growing = Growing::of((CREATE, origin));
+        let mut expansions = Expansions::of((CREATE, origin));
         let rest = async {
             let mut rest = Vec::new();
             for volume in volumes {
-                rest.extend(match self.known(&volume)? {
-                    Some(known) => self.grown(known, volume, &mut growing).await?,
-                    None => Some(self.made(volume).await?),
+                rest.extend(match self.load_not_deleting(&volume)? {
+                    Some(known) => self.expand_existing(known, volume, &mut expansions).await?,
+                    None => Some(self.create_at_provider(volume).await?),
                 });
             }
             Ok(rest)
         };
         let rest = Box::pin(rest).await;
-        Box::pin(self.finished(&keys, rest, growing)).await
+        Box::pin(self.register_and_expand(&keys, rest, expansions)).await
     }
 
-    /// Records the rest, beside what has grown; all as they are then, and the index of the last.
-    /// Nodes do their part of what has grown, whatever became of the rest.
-    async fn finished(
+    /// Registers the rest, beside those that were expanded; all as they are then, and the index of
+    /// the last. Nodes do their part of an expansion, whatever became of the rest.
+    async fn register_and_expand(
         &self,
         keys: &[Key],
         rest: Result<Vec<CsiVolume>, StepError>,
-        growing: Growing<'_>,
+        expansions: Expansions<'_>,
     ) -> Result<(Vec<CsiVolume>, u64), StepError> {
         let recorded = match rest {
             Ok(rest) if rest.is_empty() => Ok(0),
-            Ok(rest) => self.registered(rest, growing.by).await,
+            Ok(rest) => self.record_registration(rest, expansions.by).await,
             Err(error) => Err(error),
         };
-        let grown = self.grow_on_nodes(growing).await;
+        let grown = self.expand_on_nodes(expansions).await;
         let index = recorded?.max(grown?);
         let view = self.projections.view();
         let mut now = Vec::new();
@@ -106,34 +99,35 @@ impl Volumes {
         volumes: Vec<CsiVolume>,
         origin: &Origin,
     ) -> Result<(Vec<CsiVolume>, u64), StepError> {
-        let volumes = self.checked(volumes)?;
-        let _turns = self.alone(&volumes).await;
+        let volumes = self.check_request(volumes)?;
+        let _guards = self.lock_all(&volumes).await;
         let keys: Vec<_> = volumes.iter().map(key_of).collect();
-        let mut growing = Growing::of(("", origin));
-        let rest = Box::pin(self.valid(volumes, &mut growing)).await;
-        Box::pin(self.finished(&keys, rest, growing)).await
+        let mut expansions = Expansions::of(("", origin));
+        let rest = Box::pin(self.validate_all(volumes, &mut expansions)).await;
+        Box::pin(self.register_and_expand(&keys, rest, expansions)).await
     }
 
-    /// Volumes that may be registered, once a controller has said so; what has grown is recorded.
-    async fn valid(
+    /// Volumes that may be registered, once a controller has validated each; those that were
+    /// expanded are recorded already.
+    async fn validate_all(
         &self,
         volumes: Vec<CsiVolume>,
-        growing: &mut Growing<'_>,
+        expansions: &mut Expansions<'_>,
     ) -> Result<Vec<CsiVolume>, StepError> {
         let mut rest = Vec::new();
         for volume in volumes {
-            let known = self.known(&volume)?;
+            let known = self.load_not_deleting(&volume)?;
             if let Some(known) = &known {
                 // What it has, its secrets too, is shown to no plugin but its own.
-                fits(known, &volume)?;
+                require_same_volume(known, &volume)?;
             }
             let volume = match &known {
                 Some(_) => volume,
-                None => placed(volume)?,
+                None => with_topologies(volume)?,
             };
-            self.validated(&volume, known.as_ref()).await?;
+            self.validate_at_controller(&volume, known.as_ref()).await?;
             rest.extend(match known {
-                Some(known) => self.grown(known, volume, growing).await?,
+                Some(known) => self.expand_existing(known, volume, expansions).await?,
                 None => Some(volume),
             });
         }
@@ -141,8 +135,8 @@ impl Volumes {
     }
 
     /// Deletes a volume at its provider, and then removes it. One that is used is refused before
-    /// any call, and nobody can take it meanwhile, nor while it may still be deleted by a call
-    /// that nobody answered.
+    /// any call, and no allocation can claim it meanwhile, nor while a call without an answer may
+    /// still delete it.
     ///
     /// # Errors
     /// It is used, or the plugin does not delete it.
@@ -152,13 +146,13 @@ impl Volumes {
         secrets: Secrets,
         origin: &Origin,
     ) -> Result<u64, StepError> {
-        let _made = self.making.turn(key.clone()).await;
-        let _turn = self.taking.turn(key.clone()).await;
+        let _made = self.provision_locks.lock(key.clone()).await;
+        let _guard = self.claim_locks.lock(key.clone()).await;
         self.must_lead()?;
-        let place = (key.0.as_str(), key.1.as_str());
-        let volume = removable(&self.projections.view(), place, false)?;
+        let volume_key = (key.0.as_str(), key.1.as_str());
+        let volume = removable(&self.projections.view(), volume_key, false)?;
         let plugin = volume.row.volume.plugin_id.clone();
-        self.can(&plugin, "create and delete volumes", |can| {
+        self.require_capability(&plugin, "create and delete volumes", |can| {
             can.supports_create_delete
         })?;
         let mut with = self.secrets(&volume)?;
@@ -169,54 +163,57 @@ impl Volumes {
             external_volume_id: volume.plugin_name().to_owned(),
             secrets: with,
         };
-        // Whoever leads from now on gives it to nobody; for how long counts from each call.
-        let marks = || async {
-            let marked = self.deletes(place, true, origin).await;
+        // From now on no leader grants a claim on it; for how long counts from each call.
+        let mark_deleting = || async {
+            let marked = self.set_deleting(volume_key, true, origin).await;
             marked.map(drop).map_err(Refusal::from)
         };
-        let before = || marks().boxed();
-        let shim = &self.shim;
-        let reported = shim.controllers_begun::<ControllerDeleteVolume>(requested, &before);
-        let (deleted, all) = reported.await;
+        let before = || mark_deleting().boxed();
+        let calls = &self.plugin_calls;
+        let reported =
+            calls.call_controllers_with_hook::<ControllerDeleteVolume>(requested, &before);
+        let (deleted, all_answered) = reported.await;
         let deleted = deleted.map_err(StepError::of("controller delete volume: "));
-        if deleted.is_err() && all && volume.row.deleting == 0 {
+        if deleted.is_err() && all_answered && volume.row.deleting == 0 {
             // It is not deleted, and will not be, unless by a call of an earlier delete: it may be
             // used again. Where that cannot be recorded, the watcher gives it back.
-            let kept = self.deletes(place, false, origin).await;
-            drop(kept.inspect_err(|error| tracing::warn!(%error, "it stays given to nobody")));
+            let kept = self.set_deleting(volume_key, false, origin).await;
+            drop(kept.inspect_err(
+                |error| tracing::warn!(%error, "the volume stays marked as being deleted"),
+            ));
         }
         let removed = match deleted {
-            Ok(_) => self.removed(key, origin).await,
+            Ok(_) => self.deregister(key, origin).await,
             Err(error) => Err(error),
         };
-        // Told as long as it is being deleted, whoever asked for it.
-        self.deletion_hindered(place, removed.as_ref().err());
+        // Shown while it is being deleted.
+        self.set_delete_error(volume_key, removed.as_ref().err());
         removed
     }
 
     /// Records that a volume is gone at its provider; the index of that.
-    async fn removed(&self, key: &Key, origin: &Origin) -> Result<u64, StepError> {
+    async fn deregister(&self, key: &Key, origin: &Origin) -> Result<u64, StepError> {
         let command = DeregisterVolumes {
             namespace: key.0.clone(),
             ids: vec![key.1.clone()],
             force: false,
             deleted: true,
         };
-        let gone = self.record.record(Arc::new(command), origin.clone());
+        let gone = self.commands.submit(Arc::new(command), origin.clone());
         Ok(gone.await?.index)
     }
 
     /// The volumes that a plugin's provider has.
     ///
     /// # Errors
-    /// The plugin does not tell.
+    /// The plugin does not list them.
     pub async fn external(
         &self,
         plugin: &str,
         page: PageQuery,
     ) -> Result<(List<CsiVolumeExternalStub>, String), StepError> {
-        self.can(plugin, "list volumes", |can| can.supports_list_volumes)?;
-        let _turn = self.shim.listing(plugin)?;
+        self.require_capability(plugin, "list volumes", |can| can.supports_list_volumes)?;
+        let _guard = self.plugin_calls.listing(plugin)?;
         let requested = ControllerListVolumesRequest {
             plugin_id: plugin.to_owned(),
             controller_node_id: String::new(),
@@ -224,7 +221,7 @@ impl Volumes {
             starting_token: page.token,
         };
         let answer = self
-            .shim
+            .plugin_calls
             .controller::<ControllerListVolumes>(requested)
             .await;
         let answer = answer.map_err(StepError::of("controller list volumes: "))?;
@@ -262,7 +259,7 @@ impl Volumes {
         }
         let volume = self.load(&self.projections.view(), (namespace, id))?;
         let plugin = volume.row.volume.plugin_id.clone();
-        self.can(&plugin, "create and delete snapshots", |can| {
+        self.require_capability(&plugin, "create and delete snapshots", |can| {
             can.supports_create_delete_snapshot
         })?;
         let mut secrets = self.secrets(&volume)?;
@@ -278,7 +275,7 @@ impl Volumes {
             parameters: filled(&snapshot.parameters),
         };
         let answer = self
-            .shim
+            .plugin_calls
             .controller::<ControllerCreateSnapshot>(requested)
             .await;
         let answer = answer.map_err(StepError::of("controller create snapshot: "))?;
@@ -305,7 +302,7 @@ impl Volumes {
         secrets: Secrets,
     ) -> Result<(), StepError> {
         self.must_lead()?;
-        self.can(plugin, "create and delete snapshots", |can| {
+        self.require_capability(plugin, "create and delete snapshots", |can| {
             can.supports_create_delete_snapshot
         })?;
         let requested = ControllerDeleteSnapshotRequest {
@@ -315,7 +312,7 @@ impl Volumes {
             secrets,
         };
         let deleted = self
-            .shim
+            .plugin_calls
             .controller::<ControllerDeleteSnapshot>(requested)
             .await;
         deleted.map_err(StepError::of("controller delete snapshot: "))?;
@@ -325,15 +322,15 @@ impl Volumes {
     /// The snapshots that a plugin's provider has.
     ///
     /// # Errors
-    /// The plugin does not tell.
+    /// The plugin does not list them.
     pub async fn snapshots(
         &self,
         plugin: &str,
         page: PageQuery,
         secrets: Secrets,
     ) -> Result<(List<CsiSnapshot>, String), StepError> {
-        self.can(plugin, "list snapshots", |can| can.supports_list_snapshots)?;
-        let _turn = self.shim.listing(plugin)?;
+        self.require_capability(plugin, "list snapshots", |can| can.supports_list_snapshots)?;
+        let _guard = self.plugin_calls.listing(plugin)?;
         let requested = ControllerListSnapshotsRequest {
             plugin_id: plugin.to_owned(),
             controller_node_id: String::new(),
@@ -342,15 +339,15 @@ impl Volumes {
             secrets,
         };
         let answer = self
-            .shim
+            .plugin_calls
             .controller::<ControllerListSnapshots>(requested)
             .await;
         let answer = answer.map_err(StepError::of("controller list snapshots: "))?;
         Ok((answer.entries, answer.next_token))
     }
 
-    /// What can be refused before anything is asked.
-    fn checked(&self, volumes: Vec<CsiVolume>) -> Result<Vec<CsiVolume>, StepError> {
+    /// Refuses what can be refused before any plugin is called.
+    fn check_request(&self, volumes: Vec<CsiVolume>) -> Result<Vec<CsiVolume>, StepError> {
         self.must_lead()?;
         if volumes.is_empty() {
             return Err(Refusal::bad_request("missing volume definition").into());
@@ -359,7 +356,7 @@ impl Volumes {
         let view = self.projections.view();
         for volume in &volumes {
             validate(volume)?;
-            // Nothing is made at a provider that could not be registered then.
+            // No volume is created at a provider that could not be registered then.
             has_namespace(&view, volume)?;
             if !seen.insert((&volume.namespace, &volume.id)) {
                 let text = format!("volume \"{}\" is named twice", volume.id);
@@ -370,24 +367,28 @@ impl Volumes {
         Ok(volumes)
     }
 
-    /// Waits until nobody else has one of these volumes made, registered, grown or deleted. All
-    /// come in one order, so that nobody waits for who waits for him.
-    async fn alone(&self, volumes: &[CsiVolume]) -> Vec<Turn<'_, Key>> {
+    /// Waits until no other request creates, registers, expands or deletes one of these volumes.
+    /// The locks are taken in one order, so that requests cannot deadlock.
+    async fn lock_all(&self, volumes: &[CsiVolume]) -> Vec<KeyGuard<'_, Key>> {
         let mut turns = Vec::new();
         for key in volumes.iter().map(key_of).collect::<BTreeSet<Key>>() {
-            turns.push(self.making.turn(key).await);
+            turns.push(self.provision_locks.lock(key).await);
         }
         turns
     }
 
-    /// Refuses new volumes that are ones that other rows stand for: two rows would let two writers
-    /// in, and what is deleted as the one would be used as the other. A provider that goes by names
-    /// answers so to a name that is taken.
-    fn are_new(&self, volumes: &[CsiVolume], step: &'static str) -> Result<(), StepError> {
+    /// Refuses a volume whose external id is registered already: two rows would let two writers in,
+    /// and deleting one would delete the volume of the other. Providers that identify volumes by
+    /// name return the existing one for a name in use.
+    fn require_unregistered(
+        &self,
+        volumes: &[CsiVolume],
+        step: &'static str,
+    ) -> Result<(), StepError> {
         let view = self.projections.view();
         for (number, volume) in volumes.iter().enumerate() {
             let key = (volume.namespace.as_str(), volume.id.as_str());
-            if view.modified::<CsiVolumes>(key)?.is_some() {
+            if view.contains::<CsiVolumes>(key)? {
                 continue;
             }
             let (plugin, name) = (&volume.plugin_id, name_at_plugin(volume));
@@ -411,13 +412,16 @@ impl Volumes {
             );
             return Err(StepError {
                 step,
-                ..Refusal::refused(text).into()
+                ..Refusal::by_rule(text).into()
             });
         }
         Ok(())
     }
 
-    pub(super) fn known(&self, volume: &CsiVolume) -> Result<Option<Volume>, StepError> {
+    pub(super) fn load_not_deleting(
+        &self,
+        volume: &CsiVolume,
+    ) -> Result<Option<Volume>, StepError> {
         let view = self.projections.view();
         let known = csi::volume(&view, (&volume.namespace, &volume.id))?;
         match known {
@@ -431,13 +435,13 @@ impl Volumes {
 
     pub(super) fn plugin(&self, id: &str) -> Result<PluginNodes, StepError> {
         let view = self.projections.view();
-        let missing = || Refusal::refused(format!("no CSI plugin named: {id} could be found"));
+        let missing = || Refusal::by_rule(format!("no CSI plugin named: {id} could be found"));
         let plugin = csi::plugin(&view, id)?;
         plugin.ok_or_else(missing).map_err(StepError::from)
     }
 
     /// Refuses what the plugin's controllers say they cannot.
-    pub(super) fn can(
+    pub(super) fn require_capability(
         &self,
         plugin: &str,
         what: &str,
@@ -453,7 +457,7 @@ impl Volumes {
             true => Ok(()),
             false => {
                 let text = format!("plugin \"{plugin}\" does not {what}");
-                Err(Refusal::refused(text).into())
+                Err(Refusal::by_rule(text).into())
             }
         }
     }
@@ -465,20 +469,24 @@ impl Volumes {
         new: &CsiVolume,
     ) -> Result<Secrets, StepError> {
         let mut secrets = self.secrets(known)?;
-        secrets.0.extend(clear(new).0);
+        secrets.0.extend(plaintext_secrets(new).0);
         Ok(secrets)
     }
 
-    /// Whether the provider has the volume, and it can be used as it is to be. Only a controller
-    /// can say so.
-    async fn validated(&self, volume: &CsiVolume, known: Option<&Volume>) -> Result<(), StepError> {
+    /// Asks a controller whether the provider has the volume, and whether it can be used as
+    /// requested; a plugin without controllers is not asked.
+    async fn validate_at_controller(
+        &self,
+        volume: &CsiVolume,
+        known: Option<&Volume>,
+    ) -> Result<(), StepError> {
         let plugin = self.plugin(&volume.plugin_id)?;
         if !plugin.row.plugin.controller_required {
             return Ok(());
         }
         let secrets = match known {
             Some(known) => self.secrets_with(known, volume)?,
-            None => clear(volume),
+            None => plaintext_secrets(volume),
         };
         let requested = ControllerValidateVolumeRequest {
             plugin_id: volume.plugin_id.clone(),
@@ -495,14 +503,14 @@ impl Volumes {
             context: filled(&volume.context),
         };
         let valid = self
-            .shim
+            .plugin_calls
             .controller::<ControllerValidateVolume>(requested)
             .await;
         valid.map_err(StepError::of("controller validate volume: "))?;
         Ok(())
     }
 
-    pub(super) async fn registered(
+    pub(super) async fn record_registration(
         &self,
         volumes: Vec<CsiVolume>,
         (step, origin): (&'static str, &Origin),
@@ -513,19 +521,21 @@ impl Volumes {
         }
         let mut sealed = Vec::new();
         for mut volume in volumes {
-            let place = (volume.namespace.as_str(), volume.id.as_str());
-            let secrets = self.keyring.seal_volume_secrets(place, &volume.secrets);
+            let volume_key = (volume.namespace.as_str(), volume.id.as_str());
+            let secrets = self
+                .keyring
+                .seal_volume_secrets(volume_key, &volume.secrets);
             volume.secrets = secrets.map_err(|error| Refusal::internal(error.to_string()))?;
             sealed.push(volume);
         }
         let plugins: BTreeSet<_> = sealed.iter().map(|volume| &volume.plugin_id).collect();
         let mut turns = Vec::new();
         for plugin in plugins {
-            turns.push(self.naming.turn(plugin.clone()).await);
+            turns.push(self.plugin_locks.lock(plugin.clone()).await);
         }
-        self.are_new(&sealed, step)?;
+        self.require_unregistered(&sealed, step)?;
         let command = RegisterVolumes { volumes: sealed };
-        let done = self.record.record(Arc::new(command), origin.clone());
+        let done = self.commands.submit(Arc::new(command), origin.clone());
         Ok(done.await?.index)
     }
 }
@@ -535,9 +545,9 @@ pub(super) fn key_of(volume: &CsiVolume) -> Key {
     (volume.namespace.clone(), volume.id.clone())
 }
 
-/// A volume that its provider has already, with where it can be reached: of one that is made, its
-/// plugin says so.
-fn placed(mut volume: CsiVolume) -> Result<CsiVolume, StepError> {
+/// Fills in the topologies of an existing volume from the request; for a created one the plugin
+/// returns them.
+fn with_topologies(mut volume: CsiVolume) -> Result<CsiVolume, StepError> {
     let Some(requested) = &volume.requested_topologies else {
         return Ok(volume);
     };
@@ -553,7 +563,7 @@ fn placed(mut volume: CsiVolume) -> Result<CsiVolume, StepError> {
 
 /// Refuses what describes another volume than the one that is known; it may have another size and
 /// other secrets.
-pub(super) fn fits(known: &Volume, volume: &CsiVolume) -> Result<(), StepError> {
+pub(super) fn require_same_volume(known: &Volume, volume: &CsiVolume) -> Result<(), StepError> {
     let unchanged = CsiVolume {
         requested_capacity_min: 0,
         requested_capacity_max: 0,
@@ -561,8 +571,8 @@ pub(super) fn fits(known: &Volume, volume: &CsiVolume) -> Result<(), StepError> 
         secrets: Map::nil(),
         ..volume.clone()
     };
-    rules::stays_in_place(&known.row.volume, &unchanged).map_err(Refusal::refused)?;
-    rules::merge(&known.row.volume, &unchanged).map_err(Refusal::refused)?;
+    rules::stays_in_place(&known.row.volume, &unchanged).map_err(Refusal::by_rule)?;
+    rules::merge(&known.row.volume, &unchanged).map_err(Refusal::by_rule)?;
     Ok(())
 }
 
@@ -574,8 +584,8 @@ fn name_at_plugin(volume: &CsiVolume) -> &str {
     }
 }
 
-/// The secrets that come with a request.
-pub(super) fn clear(volume: &CsiVolume) -> Secrets {
+/// The secrets that come with a request, in plain text.
+pub(super) fn plaintext_secrets(volume: &CsiVolume) -> Secrets {
     Secrets(filled(&volume.secrets).iter().map(owned).collect())
 }
 

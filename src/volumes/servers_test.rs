@@ -24,7 +24,7 @@ use crate::proposer::decided::RaftPropose;
 use crate::proposer::{FirstEvents, Proposer};
 use crate::raft::cluster_test::{Wire, Wires, members};
 use crate::raft::{Projector, RaftNode, RaftSettings, RaftStart};
-use crate::reactors::driver::{Board, Context, Reactor, RunningReactor, start};
+use crate::reactors::runner::{Board, Context, Reactor, RunningReactor, start};
 use crate::reactors::volume_watcher::VolumeWatcher;
 use crate::server::leader::Leader;
 
@@ -37,7 +37,7 @@ struct Raw(Event);
 
 impl Command for Raw {
     fn decide(&self, _: &View, _: &Stamp) -> Result<Decision, Refusal> {
-        Ok(Decision::free(self.0.clone()))
+        Ok(Decision::unguarded(self.0.clone()))
     }
 }
 

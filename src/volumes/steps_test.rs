@@ -134,7 +134,7 @@ async fn csi_40_detach_and_garbage_collection_at_once_make_no_claim_of_nobody() 
         };
         let collected = async || {
             for _ in 0..20 {
-                let signed = world.leader.record(Arc::new(sign()), Origin::default());
+                let signed = world.leader.submit(Arc::new(sign()), Origin::default());
                 signed.await.unwrap();
                 let row = world.row("data");
                 let held: Vec<_> = row.holders().collect();
@@ -193,7 +193,7 @@ async fn plg_06_a_controller_that_is_named_is_checked_and_one_that_is_not_is_cho
         };
         let answer = world
             .volumes
-            .shim
+            .plugin_calls
             .controller::<ControllerValidateVolume>(requested);
         answer.await.map(|_| ()).map_err(|error| error.to_string())
     };

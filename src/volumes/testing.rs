@@ -314,7 +314,7 @@ impl Strict {
         if *known != how {
             let text = format!("{volume} is on {node} as {known} and not as {how}");
             storage.wrong.push(text.clone());
-            return Err(Refusal::refused(text));
+            return Err(Refusal::by_rule(text));
         }
         Ok(ControllerAttachVolumeResponse {
             publish_context: [("device", format!("{volume} on {node}"))].into(),
@@ -336,7 +336,7 @@ impl Strict {
                 storage.wrong.push(text.clone());
             }
             if !gone || self.stern.load(Ordering::SeqCst) {
-                return Err(Refusal::refused(text));
+                return Err(Refusal::by_rule(text));
             }
             let there = storage
                 .mounted
@@ -386,7 +386,7 @@ impl Strict {
         if let Some((_, at)) = attached.cloned() {
             let text = format!("{volume} is deleted while it is on {at}");
             storage.wrong.push(text.clone());
-            return Err(Refusal::refused(text));
+            return Err(Refusal::by_rule(text));
         }
         storage.made.remove(&volume);
         storage.sizes.remove(&volume);
@@ -395,7 +395,7 @@ impl Strict {
 
     fn validate(&self, requested: ControllerValidateVolumeRequest) -> Result<Done, Refusal> {
         match requested.volume_id.starts_with("bad") {
-            true => Err(Refusal::refused(
+            true => Err(Refusal::by_rule(
                 "ValidateVolumeCapabilities: NotFound: no such volume",
             )),
             false => Ok(Done {}),

@@ -12,8 +12,11 @@ use drover_projections::tables::nodes::Nodes;
 use futures_util::future::join_all;
 use tracing::Instrument as _;
 
-use super::doubt::CallStep;
-use super::{ClaimKey, Key, StepError, Volumes, external_node, keeps_attached, place, remember};
+use super::in_doubt::CallStep;
+use super::{
+    ClaimKey, DELETION_KEY, Key, PendingRelease, StepError, Volumes, attachment_node,
+    external_node, keeps_attached, set_last_error,
+};
 use crate::base::clock::unix_nanos;
 use crate::error::{Code, Refusal};
 use crate::proposer::Origin;
@@ -25,9 +28,6 @@ use crate::rpc::csi::{
 /// The steps, as errors begin.
 const NODE: &str = "could not detach from node: ";
 const CONTROLLER: &str = "could not detach from controller: ";
-
-/// Whose claim a deletion is.
-const NOBODY: &str = "";
 
 impl Volumes {
     /// Gives a claim back, as far as it can be done now. What is done already is not done again;
@@ -42,39 +42,39 @@ impl Volumes {
         alloc: &str,
         origin: &Origin,
     ) -> Result<u64, StepError> {
-        self.released((namespace, id), (alloc, false), origin).await
+        self.release((namespace, id), (alloc, false), origin).await
     }
 
-    /// Sees to what waits to be given back ([`Volumes::to_release`]), also when it is free and only
-    /// settles: as the watcher does.
+    /// Goes on with a release that is pending ([`Volumes::to_release`]), as the watcher does: also
+    /// with one that is free and whose detach is only unconfirmed.
     ///
     /// # Errors
-    /// As [`Volumes::unpublish`], or that it has not settled yet.
-    pub async fn see_to(
+    /// As [`Volumes::unpublish`], or that its detach is still unconfirmed.
+    pub async fn retry_release(
         &self,
-        place: (&str, &str),
-        waiting: &Waiting,
+        volume_key: (&str, &str),
+        waiting: &PendingRelease,
         origin: &Origin,
     ) -> Result<u64, StepError> {
         match waiting {
-            Waiting::Deletion => self.keep(place, origin).await,
-            Waiting::Claim(alloc) => self.released(place, (alloc, true), origin).await,
+            PendingRelease::Deletion => self.cancel_deletion(volume_key, origin).await,
+            PendingRelease::Claim(alloc) => self.release(volume_key, (alloc, true), origin).await,
         }
     }
 
-    async fn released(
+    async fn release(
         &self,
         (namespace, id): (&str, &str),
-        (alloc, settles): (&str, bool),
+        (alloc, finish): (&str, bool),
         origin: &Origin,
     ) -> Result<u64, StepError> {
         self.must_lead()?;
         let key: ClaimKey = (namespace.to_owned(), id.to_owned(), alloc.to_owned());
-        // It follows from what became of the allocation, whoever sees to it.
-        let became = self.projections.view().modified::<Allocs>(alloc)?;
-        // The client, the watcher and an operator may come at once: one does it, the others find
-        // it done.
-        let _turn = self.releasing.turn(key.clone()).await;
+        // Its cause is what became of the allocation, whether client, watcher or operator asks.
+        let became = self.projections.view().modify_index::<Allocs>(alloc)?;
+        // The client, the watcher and an operator may ask at once: the first one's request does it,
+        // the others find it done.
+        let _guard = self.release_locks.lock(key.clone()).await;
         let mut release = Release {
             volumes: self,
             key: &key,
@@ -88,23 +88,28 @@ impl Volumes {
         let span = release.span.clone();
         let work = async {
             release.run().await?;
-            match settles {
-                true => release.finish_detach().await,
+            match finish {
+                true => release.finish_unconfirmed().await,
                 false => Ok(()),
             }
         };
         let mut done = work.instrument(span).await;
         if matches!(release.load(), Ok(None)) {
-            self.doubts.gone(&key);
+            self.in_doubt.forget(&key);
             // The volume may have gone meanwhile: nothing is left to do.
             done = Ok(());
         }
-        remember(&mut self.troubles.lock(), key.clone(), done.as_ref().err());
+        set_last_error(
+            &mut self.last_errors.lock(),
+            key.clone(),
+            done.as_ref().err(),
+        );
         done.map(|()| release.index)
     }
 
-    /// As [`Volumes::unpublish`], for the node that has the volume: also what the state does not
-    /// know any more, as of a node that was away for so long that it was given up, goes from there.
+    /// As [`Volumes::unpublish`], for the node that has the volume. Also detaches from that node a
+    /// volume whose claim the state no longer has, e.g. because the node was down and its claim was
+    /// freed without it.
     ///
     /// # Errors
     /// As [`Volumes::unpublish`].
@@ -120,11 +125,11 @@ impl Volumes {
         let Some(volume) = csi::volume(&view, (namespace, id))? else {
             return Ok(index);
         };
-        let known = view.modified::<Nodes>(claim.node_id.as_str())?.is_some();
+        let known = view.contains::<Nodes>(claim.node_id.as_str())?;
         drop(view);
-        // What only settles was given back without its node, if that was away then.
+        // A claim whose detach is unconfirmed was released without its node, if that was down then.
         let held = volume.row.claim_of(alloc);
-        let is_free = held.is_none_or(|claim| claim.state == state::SETTLING);
+        let is_free = held.is_none_or(|claim| claim.state == state::DETACH_UNCONFIRMED);
         if index == 0 && known && is_free {
             self.must_lead()?;
             let requested = CsiVolumeClaimed {
@@ -137,13 +142,13 @@ impl Volumes {
                 attachment_mode: claim.attachment_mode.clone(),
                 ..CsiVolumeClaimed::default()
             };
-            self.taken_from_node(&volume, &requested).await?;
+            self.detach_on_node(&volume, &requested).await?;
         }
         Ok(index)
     }
 
-    /// Asks a node to let go of a volume that an allocation has.
-    async fn taken_from_node(
+    /// Asks a node to detach a volume that an allocation has.
+    async fn detach_on_node(
         &self,
         volume: &Volume,
         claim: &CsiVolumeClaimed,
@@ -159,14 +164,17 @@ impl Volumes {
             access_mode: claim.access_mode.clone(),
             read_only: claim.claim == mode::READ,
         };
-        let place = (claim.node_id.as_str(), requested.plugin_id.as_str());
-        let detached = self.shim.node::<NodeDetachVolume>(place, &requested).await;
+        let node_plugin = (claim.node_id.as_str(), requested.plugin_id.as_str());
+        let detached = self
+            .plugin_calls
+            .node::<NodeDetachVolume>(node_plugin, &requested)
+            .await;
         detached.map(drop).map_err(StepError::of(NODE))
     }
 
-    /// Lets a controller detach a volume from a place, or from every node where it has no name; in
-    /// the turn of that place.
-    async fn taken_from_place(
+    /// Asks a controller to detach the volume from the node; an empty node id means from all nodes.
+    /// The caller holds the lock of that place.
+    async fn controller_detach(
         &self,
         volume: &Volume,
         (at, node): (&ClaimKey, String),
@@ -179,66 +187,74 @@ impl Volumes {
             client_csi_node_id: node,
             secrets: self.secrets(volume)?,
         };
-        let call = self.doubts.begins(CallStep::Detach, at.clone());
+        let call = self.in_doubt.record_start(CallStep::Detach, at.clone());
         let reported = self
-            .shim
-            .controllers_reported::<ControllerDetachVolume>(requested);
-        let (detached, all) = reported.await;
-        if all {
+            .plugin_calls
+            .call_controllers::<ControllerDetachVolume>(requested);
+        let (detached, all_answered) = reported.await;
+        if all_answered {
             call.answered();
         }
         detached.map(drop).map_err(StepError::of(CONTROLLER))
     }
 
-    /// Gives a volume back that was to be deleted, once no delete of it can be under way.
+    /// Cancels the deletion of a volume, once no delete of it can be under way.
     ///
     /// # Errors
     /// One may still be.
-    async fn keep(&self, (namespace, id): (&str, &str), origin: &Origin) -> Result<u64, StepError> {
+    async fn cancel_deletion(
+        &self,
+        (namespace, id): (&str, &str),
+        origin: &Origin,
+    ) -> Result<u64, StepError> {
         self.must_lead()?;
         let under_way = || {
             let text = format!("volume \"{id}\" is being deleted");
             StepError::from(Refusal::new(Code::Unavailable, text))
         };
-        let turn = self.making.turn_now((namespace.to_owned(), id.to_owned()));
-        let _turn = turn.ok_or_else(under_way)?;
+        let turn = self
+            .provision_locks
+            .try_lock((namespace.to_owned(), id.to_owned()));
+        let _guard = turn.ok_or_else(under_way)?;
         let volume = csi::volume(&self.projections.view(), (namespace, id))?;
         let since = volume.map_or(0, |volume| volume.row.deleting);
         if since == 0 {
             return Ok(0);
         }
         let passed = u64::try_from(unix_nanos().saturating_sub(since)).unwrap_or_default();
-        if Duration::from_nanos(passed) < self.late {
-            let known = self.troubles((namespace, id)).contains_key(NOBODY);
+        if Duration::from_nanos(passed) < self.max_call_age {
+            let known = self.last_errors((namespace, id)).contains_key(DELETION_KEY);
             let text = "a delete of it that nobody answered may still be under way";
             let unsure = StepError::from(Refusal::new(Code::Unavailable, text));
-            // Why it was not answered is known where it was asked for.
+            // The reason a delete got no answer is kept where that delete was requested.
             if !known {
-                self.deletion_hindered((namespace, id), Some(&unsure));
+                self.set_delete_error((namespace, id), Some(&unsure));
             }
             return Err(unsure);
         }
-        let kept = self.deletes((namespace, id), false, origin).await;
-        self.deletion_hindered((namespace, id), kept.as_ref().err());
+        let kept = self.set_deleting((namespace, id), false, origin).await;
+        self.set_delete_error((namespace, id), kept.as_ref().err());
         kept
     }
 
-    /// Keeps why a volume that is being deleted is not gone; forgets it when it is, or stays.
-    pub(super) fn deletion_hindered(
+    /// Stores why a volume that is being deleted is not gone yet; removes it once the volume is
+    /// gone, or its deletion is cancelled.
+    pub(super) fn set_delete_error(
         &self,
         (namespace, id): (&str, &str),
         error: Option<&StepError>,
     ) {
-        let key = (namespace.to_owned(), id.to_owned(), NOBODY.to_owned());
-        let mut troubles = self.troubles.lock();
-        // Looked at where nobody forgets it meanwhile.
+        let key = (namespace.to_owned(), id.to_owned(), DELETION_KEY.to_owned());
+        let mut last_errors = self.last_errors.lock();
+        // Read under the lock, so that it is not removed meanwhile.
         let row = self.projections.view().get::<CsiVolumes>((namespace, id));
         let deleting = row.ok().flatten().is_some_and(|row| row.deleting != 0);
-        remember(&mut troubles, key, error.filter(|_| deleting));
+        set_last_error(&mut last_errors, key, error.filter(|_| deleting));
     }
 
-    /// Records that a volume is being deleted and given to nobody, or is not any more.
-    pub(super) async fn deletes(
+    /// Records that a volume is being deleted, so that no claim on it is granted, or that it is not
+    /// any more.
+    pub(super) async fn set_deleting(
         &self,
         (namespace, id): (&str, &str),
         begins: bool,
@@ -249,7 +265,7 @@ impl Volumes {
             volume_id: id.to_owned(),
             claim: mode::DELETE,
             state: match begins {
-                true => state::TAKEN,
+                true => state::CLAIMED,
                 false => state::READY_TO_FREE,
             },
             ..CsiVolumeClaimed::default()
@@ -261,21 +277,24 @@ impl Volumes {
     ///
     /// # Errors
     /// The state cannot be read.
-    pub fn to_release(&self, (namespace, id): (&str, &str)) -> Result<Vec<Waiting>, StorageError> {
+    pub fn to_release(
+        &self,
+        (namespace, id): (&str, &str),
+    ) -> Result<Vec<PendingRelease>, StorageError> {
         let view = self.projections.view();
         let volume = csi::volume(&view, (namespace, id))?;
         let Some(volume) = volume else {
             return Ok(Vec::new());
         };
         let past = volume.row.past_claims.keys();
-        let claims = past.map(|alloc| Waiting::Claim(alloc.clone()));
-        let deleting = (volume.row.deleting != 0).then_some(Waiting::Deletion);
+        let claims = past.map(|alloc| PendingRelease::Claim(alloc.clone()));
+        let deleting = (volume.row.deleting != 0).then_some(PendingRelease::Deletion);
         Ok(claims.chain(deleting).collect())
     }
 
     /// Gives back whatever allocations that have ended, or are gone, still hold of a volume on a
     /// node (CSI-38). Those that live are not touched. By force its controller is asked to detach
-    /// it from there also where nobody is known to have it.
+    /// it from there also where no claim on that node is known.
     ///
     /// # Errors
     /// There is nothing of the kind, or a step cannot be done.
@@ -289,10 +308,11 @@ impl Volumes {
         let (namespace, id) = (key.0.as_str(), key.1.as_str());
         let view = self.projections.view();
         let volume = self.load(&view, (namespace, id))?;
-        let known = view.modified::<Nodes>(node)?.is_some();
+        let known = view.contains::<Nodes>(node)?;
         drop(view);
-        let on_node =
-            |claim: &&CsiVolumeClaimed| claim.node_id == node && claim.state != state::SETTLING;
+        let on_node = |claim: &&CsiVolumeClaimed| {
+            claim.node_id == node && claim.state != state::DETACH_UNCONFIRMED
+        };
         let past: Vec<String> = volume
             .row
             .past_claims
@@ -310,7 +330,7 @@ impl Volumes {
                 (false, true) => format!("volume \"{id}\" has no claims on node \"{node}\""),
                 (false, false) => format!("Unknown node \"{node}\""),
             };
-            return Err(Refusal::refused(text).into());
+            return Err(Refusal::by_rule(text).into());
         }
         let all = past
             .iter()
@@ -322,7 +342,7 @@ impl Volumes {
         Ok(index)
     }
 
-    /// Detaches a volume from a node on which nobody claims it, whatever its plugin knows of it.
+    /// Detaches a volume from a node on which no allocation claims it, whatever its plugin knows.
     async fn detach_unclaimed(&self, key: &Key, node: &str) -> Result<u64, StepError> {
         let view = self.projections.view();
         let volume = self.load(&view, (&key.0, &key.1))?;
@@ -335,37 +355,19 @@ impl Volumes {
         drop(view);
         if !volume.row.volume.controller_required {
             let text = format!("plugin \"{plugin}\" attaches no volumes to nodes");
-            return Err(Refusal::refused(text).into());
+            return Err(Refusal::by_rule(text).into());
         }
         let at = (key.0.clone(), key.1.clone(), name.clone());
-        let _turn = self.attaching.turn(at.clone()).await;
+        let _guard = self.attach_locks.lock(at.clone()).await;
         let volume = self.load(&self.projections.view(), (&key.0, &key.1))?;
-        let here = |claim: &CsiVolumeClaimed| claim.node_id == node || place(claim) == name;
+        let here =
+            |claim: &CsiVolumeClaimed| claim.node_id == node || attachment_node(claim) == name;
         if volume.row.claims().any(|(_, claim)| here(claim)) {
             let text = format!("volume \"{}\" is in use on node \"{node}\"", key.1);
-            return Err(Refusal::refused(text).into());
+            return Err(Refusal::by_rule(text).into());
         }
-        self.taken_from_place(&volume, (&at, name)).await?;
+        self.controller_detach(&volume, (&at, name)).await?;
         Ok(0)
-    }
-}
-
-/// What of a volume waits to be given back.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Waiting {
-    /// The claim of an allocation, by its id.
-    Claim(String),
-    /// The volume: it was to be deleted.
-    Deletion,
-}
-
-impl Waiting {
-    /// Whose claim it is; empty for a deletion, which is nobody's.
-    pub fn alloc(&self) -> &str {
-        match self {
-            Self::Claim(alloc) => alloc,
-            Self::Deletion => NOBODY,
-        }
     }
 }
 
@@ -384,15 +386,15 @@ impl Release<'_> {
         let Some((volume, claim)) = self.load()? else {
             return Ok(());
         };
-        if claim.state == state::SETTLING {
+        if claim.state == state::DETACH_UNCONFIRMED {
             return Ok(());
         }
-        if claim.state == state::TAKEN {
+        if claim.state == state::CLAIMED {
             tracing::trace!("a claim is given back");
             if self.note(&claim, state::UNPUBLISHING).await? {
-                self.volumes.doubts.releases(self.key.clone());
+                self.volumes.in_doubt.record_release(self.key.clone());
                 // What kept it from being attached does not count any more.
-                self.volumes.troubles.lock().remove(self.key);
+                self.volumes.last_errors.lock().remove(self.key);
             }
         }
         if state::rank(claim.state) < state::rank(state::NODE_DETACHED)
@@ -441,7 +443,7 @@ impl Release<'_> {
         tracing::trace!("a claim is free");
         match self.load()? {
             None => Ok(()),
-            // It must not look done: whoever waits for it would ask again at once.
+            // It must not look done: a client that waits for it would ask again at once.
             Some(_) => Err(Refusal::internal("the end of the claim could not be recorded").into()),
         }
     }
@@ -456,27 +458,37 @@ impl Release<'_> {
         let node = claim.node_id.as_str();
         let known = match node.is_empty() {
             true => None,
-            false => self.volumes.projections.view().modified::<Nodes>(node)?,
+            false => self
+                .volumes
+                .projections
+                .view()
+                .modify_index::<Nodes>(node)?,
         };
         if known.is_none() {
             return Ok(false);
         }
         self.volumes.must_lead()?;
-        self.volumes.taken_from_node(volume, claim).await?;
+        self.volumes.detach_on_node(volume, claim).await?;
         Ok(true)
     }
 
-    /// Lets the controller detach the volume from the node, unless somebody else there keeps it;
-    /// then the claim is free, before anybody else looks whether he is the last (CSI-35).
+    /// Lets the controller detach the volume from the node, unless another claim still needs it on
+    /// that node; then this one is freed before that lock is released, so that exactly one of them
+    /// finds that it is the last (CSI-35). Where an attach of the claim is in doubt, the claim is
+    /// noted as not `published`: so the state says that a late attach may have to be undone.
     async fn detach_controller(&mut self, claim: &CsiVolumeClaimed) -> Result<(), StepError> {
         let (namespace, id, alloc) = self.key.clone();
-        let at = (namespace.clone(), id.clone(), place(claim).to_owned());
+        let at = (
+            namespace.clone(),
+            id.clone(),
+            attachment_node(claim).to_owned(),
+        );
         let volumes = self.volumes;
-        let _turn = volumes.attaching.turn(at.clone()).await;
-        // Where it is detached from every node, nobody takes it meanwhile.
+        let _guard = volumes.attach_locks.lock(at.clone()).await;
+        // Where it is detached from every node, no allocation claims it meanwhile.
         let everywhere = self.name_of_node(claim)?.is_empty();
         let _alone = match everywhere {
-            true => Some(volumes.taking.turn((namespace, id)).await),
+            true => Some(volumes.claim_locks.lock((namespace, id)).await),
             false => None,
         };
         let Some((volume, claim)) = self.load()? else {
@@ -488,7 +500,7 @@ impl Release<'_> {
         let node = self.name_of_node(&claim)?;
         let here = |(_, other): &(&str, &CsiVolumeClaimed)| {
             let same = !claim.node_id.is_empty() && other.node_id == claim.node_id;
-            same || (!node.is_empty() && place(other) == node)
+            same || (!node.is_empty() && attachment_node(other) == node)
         };
         if others.iter().any(here) {
             return self.free(&claim).await;
@@ -496,50 +508,54 @@ impl Release<'_> {
         if node.is_empty() && !(others.is_empty() && everywhere) {
             return Err(self.unnamed(&volume, &claim));
         }
-        // What was asked for before, and may be done late.
-        let attaches = volumes.doubts.attaches(self.key, &claim);
-        let detaches = volumes.doubts.detaches(&volume, &at).is_some();
-        volumes.taken_from_place(&volume, (&at, node)).await?;
+        // Calls made before that may still be executed late.
+        let attach_in_doubt = volumes.in_doubt.attach_in_doubt(self.key, &claim);
+        let detach_in_doubt = volumes.in_doubt.detach_in_doubt(&volume, &at).is_some();
+        volumes.controller_detach(&volume, (&at, node)).await?;
         tracing::trace!("its controller has detached the volume");
-        if attaches || detaches {
+        if attach_in_doubt || detach_in_doubt {
             tracing::trace!("a call of it may still be under way");
             // Where it is not the attach, nothing is to be detached again.
-            let published = claim.published && !attaches;
+            let published = claim.published && !attach_in_doubt;
             let claim = CsiVolumeClaimed { published, ..claim };
-            return self.note(&claim, state::SETTLING).await.map(drop);
+            return self.note(&claim, state::DETACH_UNCONFIRMED).await.map(drop);
         }
         self.note(&claim, state::CONTROLLER_DETACHED).await?;
         self.free(&claim).await
     }
 
-    /// Detaches what a late attach may have attached, unless somebody has the volume there again;
-    /// the claim is forgotten once none can be under way any more.
-    async fn finish_detach(&mut self) -> Result<(), StepError> {
+    /// Detaches what a late attach may have attached, unless another claim has the volume there
+    /// again; the claim is removed once no such call can be under way any more. A claim in this
+    /// state that is not `published` has an attach in doubt ([`Release::detach_controller`]).
+    async fn finish_unconfirmed(&mut self) -> Result<(), StepError> {
         let volumes = self.volumes;
-        let settling = |known: &(Volume, CsiVolumeClaimed)| known.1.state == state::SETTLING;
-        let Some((_, claim)) = self.load()?.filter(settling) else {
+        let unconfirmed =
+            |known: &(Volume, CsiVolumeClaimed)| known.1.state == state::DETACH_UNCONFIRMED;
+        let Some((_, claim)) = self.load()?.filter(unconfirmed) else {
             return Ok(());
         };
         let (namespace, id, _) = self.key.clone();
-        let at = (namespace, id, place(&claim).to_owned());
-        let _turn = volumes.attaching.turn(at.clone()).await;
-        let Some((volume, claim)) = self.load()?.filter(settling) else {
+        let at = (namespace, id, attachment_node(&claim).to_owned());
+        let _guard = volumes.attach_locks.lock(at.clone()).await;
+        let Some((volume, claim)) = self.load()?.filter(unconfirmed) else {
             return Ok(());
         };
         let node = claim.node_id.as_str();
         let here = |(_, other): (&str, &CsiVolumeClaimed)| {
-            place(other) == at.2 || (!node.is_empty() && other.node_id == node)
+            attachment_node(other) == at.2 || (!node.is_empty() && other.node_id == node)
         };
         let held = volume.row.claims().any(here);
         let since = unix_nanos().saturating_sub(claim.timestamp);
         let since = Duration::from_nanos(u64::try_from(since).unwrap_or_default());
-        let attaches = !claim.published;
-        if attaches && !held {
-            let place = (&at, claim.external_node_id.clone());
-            volumes.taken_from_place(&volume, place).await?;
+        let attach_in_doubt = !claim.published;
+        if attach_in_doubt && !held {
+            let at_node = (&at, claim.external_node_id.clone());
+            volumes.controller_detach(&volume, at_node).await?;
             tracing::trace!("its controller has detached the volume again");
         }
-        if (attaches && since < volumes.late) || volumes.doubts.detaches(&volume, &at).is_some() {
+        if (attach_in_doubt && since < volumes.max_call_age)
+            || volumes.in_doubt.detach_in_doubt(&volume, &at).is_some()
+        {
             let text = "a call whose end is not known may still be under way".to_owned();
             return Err(StepError {
                 step: CONTROLLER,
@@ -550,8 +566,8 @@ impl Release<'_> {
         self.free(&claim).await
     }
 
-    /// What the plugin calls the claim's node. Where nobody knows any more, and nobody else has
-    /// the volume, it is detached from all nodes: an empty name says so.
+    /// What the plugin calls the claim's node. Where that is not known any more, and no other claim
+    /// has the volume, it is detached from all nodes: an empty name says so.
     fn name_of_node(&self, claim: &CsiVolumeClaimed) -> Result<String, StepError> {
         if !claim.external_node_id.is_empty() {
             return Ok(claim.external_node_id.clone());

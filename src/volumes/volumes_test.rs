@@ -138,25 +138,28 @@ async fn csi_31_what_keeps_a_claim_from_its_node_is_known_until_it_comes_or_goes
         let error = world.claim("data", &alloc).await.unwrap_err();
         // Nothing is to be given back: it is no reason to forget it.
         world.volumes.forget(key, &[]);
-        let trouble = world.volumes.troubles(key)[&alloc].clone();
-        assert_eq!((trouble.error, trouble.tries), (error.to_string(), tries));
-        trouble.since
+        let last_error = world.volumes.last_errors(key)[&alloc].clone();
+        assert_eq!(
+            (last_error.error, last_error.tries),
+            (error.to_string(), tries)
+        );
+        last_error.since
     };
     let since = fails(1).await;
     assert!(since > 0 && fails(2).await == since);
     world.claim("data", &alloc).await.unwrap();
-    assert!(world.volumes.troubles(key).is_empty());
+    assert!(world.volumes.last_errors(key).is_empty());
     world.unpublish("data", &alloc).await.unwrap();
     // One that is given back has no other trouble than that.
     fails(1).await;
     world.strict.fault(UNMOUNT, &[refusal]);
     let error = world.unpublish("data", &alloc).await.unwrap_err();
-    let trouble = world.volumes.troubles(key)[&alloc].clone();
-    assert_eq!((trouble.error, trouble.tries), (error.to_string(), 1));
+    let last_error = world.volumes.last_errors(key)[&alloc].clone();
+    assert_eq!((last_error.error, last_error.tries), (error.to_string(), 1));
     world.claim("data", &alloc).await.unwrap_err();
-    assert_eq!(world.volumes.troubles(key)[&alloc].tries, 1);
+    assert_eq!(world.volumes.last_errors(key)[&alloc].tries, 1);
     world.unpublish("data", &alloc).await.unwrap();
-    assert!(world.volumes.troubles(key).is_empty());
+    assert!(world.volumes.last_errors(key).is_empty());
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use drover::history::store::{ArchivePlace, Store};
+use drover::history::store::{ArchiveLocation, Store};
 use drover_testkit::{Agent, LONG, Setup, Wire, free_port, skip, wait_for};
 
 use crate::support::{Known, check, check_replay, words};
@@ -230,12 +230,12 @@ fn objects(bin: &Path, moto: &Moto) -> Result<Vec<(String, u64, u32)>> {
 }
 
 fn store(moto: &Moto, endpoint: SocketAddr) -> Result<Store> {
-    Ok(Store::open(&ArchivePlace {
+    Ok(Store::open(&ArchiveLocation {
         url: "s3://history/parts".to_owned(),
         endpoint: Some(format!("http://{endpoint}")),
         access_key_id: Some(moto.id.clone()),
         secret_access_key: Some(moto.secret.clone()),
-        ..ArchivePlace::default()
+        ..ArchiveLocation::default()
     })?)
 }
 

@@ -162,7 +162,7 @@ fn csi_29_a_volume_goes_to_one_job_and_the_next_one_waits_until_it_is_free() {
         reason: TAKEN.to_owned(),
     };
     assert_eq!(said, [&refused, &refused]);
-    claim(&mut world, &first, state::TAKEN);
+    claim(&mut world, &first, state::CLAIMED);
     assert_eq!(why(&run(&mut world, "other")), [TAKEN]);
     // It has ended, and its volume is not free yet.
     ends(&mut world, &first);
@@ -180,7 +180,7 @@ fn csi_29_what_is_left_of_one_who_is_gone_is_told_apart_and_waited_for() {
     register(&mut world, writes("other", "data"));
     run(&mut world, "j");
     let first = allocs(&world, "j").remove(0);
-    claim(&mut world, &first, state::TAKEN);
+    claim(&mut world, &first, state::CLAIMED);
     ends(&mut world, &first);
     world.apply(EvalsDeleted {
         alloc_ids: vec![first.clone()],
@@ -209,7 +209,7 @@ fn csi_30_a_new_version_of_the_same_job_is_placed_beside_the_claim_of_the_old_on
     let mut world = world(&["data"]);
     run(&mut world, "j");
     let first = allocs(&world, "j").remove(0);
-    claim(&mut world, &first, state::TAKEN);
+    claim(&mut world, &first, state::CLAIMED);
     world.all_are("running");
     world.change(|job| job.task_groups[0].tasks[0].user = "somebody".to_owned());
     let outcome = world.run("job-register");
@@ -240,7 +240,7 @@ fn csi_43_a_release_wakes_who_waits_for_the_volume_and_nobody_else() {
     register(&mut world, writes("third", "none"));
     run(&mut world, "j");
     let first = allocs(&world, "j").remove(0);
-    claim(&mut world, &first, state::TAKEN);
+    claim(&mut world, &first, state::CLAIMED);
     for job in ["other", "third"] {
         assert!(run(&mut world, job).blocked.is_some());
     }
@@ -283,7 +283,7 @@ fn a_node_takes_no_more_volumes_than_its_plugin_says() {
     assert_eq!(why(&outcome), [full(1), full(2)]);
     // What is taken off a node makes room for another volume.
     let first = allocs(&world, "j").remove(0);
-    claim(&mut world, &first, state::TAKEN);
+    claim(&mut world, &first, state::CLAIMED);
     ends(&mut world, &first);
     let mut core = world.settled();
     assert_eq!(core.blocked.stats().total, 1);
@@ -330,7 +330,7 @@ fn held_and_waited_for() -> (World, String) {
     register(&mut world, writes("other", "data"));
     run(&mut world, "j");
     let first = allocs(&world, "j").remove(0);
-    claim(&mut world, &first, state::TAKEN);
+    claim(&mut world, &first, state::CLAIMED);
     assert_eq!(why(&run(&mut world, "other")), [TAKEN]);
     (world, first)
 }

@@ -138,19 +138,19 @@ fn claim(txn: &mut Txn<'_>, ctx: &Ctx, ev: &CsiVolumeClaimed) -> Result<(), Refu
         )));
     }
     let since = match ev.state {
-        state::TAKEN => ev.timestamp.max(1),
+        state::CLAIMED => ev.timestamp.max(1),
         _ => 0,
     };
     let changed = if ev.claim == mode::DELETE {
         row.deletes(since).map_err(Refused::because)?
     } else if ev.claim == mode::GROWN {
         row.grows(since)
-    } else if ev.claim == mode::GC && ev.state == state::TAKEN {
+    } else if ev.claim == mode::GC && ev.state == state::CLAIMED {
         // VW-12, VW-13: nothing but the index, which wakes who waits for the volume.
         row.volume.modify_index = ctx.index;
         txn.put::<CsiVolumes>(row)?;
         return Ok(());
-    } else if ev.state == state::TAKEN {
+    } else if ev.state == state::CLAIMED {
         take(txn, &mut row, ev)?
     } else {
         row.release(ev)

@@ -89,7 +89,7 @@ pub struct DatabaseOptions {
     pub list_bytes: usize,
     /// For how many indexes a list that was larger than that is taken to be so.
     pub list_again: u64,
-    /// Indexes from one set of live rows to the next ([`Projections::build_due_live_sets`]); above
+    /// Indexes from one set of live keys to the next ([`Projections::build_due_live_sets`]); above
     /// 0.
     ///
     /// [`Projections::build_due_live_sets`]: crate::Projections::build_due_live_sets

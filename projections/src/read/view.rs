@@ -185,8 +185,16 @@ impl View {
     }
 
     /// The index of the event that last wrote the row, without decoding it.
-    pub fn modified<T: Table>(&self, key: impl AsKey<T::Key>) -> Result<Option<u64>, StorageError> {
+    pub fn modify_index<T: Table>(
+        &self,
+        key: impl AsKey<T::Key>,
+    ) -> Result<Option<u64>, StorageError> {
         self.modified_encoded::<T>(&encoded::<T>(key))
+    }
+
+    /// Whether there is such a row, without decoding it.
+    pub fn contains<T: Table>(&self, key: impl AsKey<T::Key>) -> Result<bool, StorageError> {
+        Ok(self.modify_index::<T>(key)?.is_some())
     }
 
     pub(crate) fn modified_encoded<T: Table>(

@@ -32,7 +32,7 @@ fn ev_20_a_refused_event_leaves_only_its_outcome() {
     let after = projections.view();
     assert_eq!(after.rejection(2).unwrap(), Some(reason));
     assert_eq!(after.rejection(1).unwrap(), None);
-    assert_eq!(after.modified::<Things>("x").unwrap(), Some(1));
+    assert_eq!(after.modify_index::<Things>("x").unwrap(), Some(1));
     assert_eq!(after.table_index::<Things>(), 1);
     assert_eq!(after.digests(), before.digests());
     let data = |view: &View| {

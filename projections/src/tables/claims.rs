@@ -22,17 +22,17 @@ impl CsiVolumeRow {
         self.holders().next().is_some()
     }
 
-    /// Whether there is nothing that anybody has to see to: it is not used, nothing of it settles,
-    /// and nobody deletes it.
+    /// Whether nothing is left to do for it: it is not used, no detach of it is unconfirmed, and
+    /// nobody deletes it.
     pub fn is_at_rest(&self) -> bool {
         !self.in_use() && self.past_claims.is_empty() && self.deleting == 0
     }
 
     /// What is free already, while a call of it may still be under way.
-    pub fn settling(&self) -> impl Iterator<Item = (&str, &CsiVolumeClaimed)> {
+    pub fn detach_unconfirmed(&self) -> impl Iterator<Item = (&str, &CsiVolumeClaimed)> {
         let past = self.past_claims.iter();
-        let settling = past.filter(|(_, claim)| claim.state == state::SETTLING);
-        settling.map(|(alloc, claim)| (alloc.as_str(), claim))
+        let unconfirmed = past.filter(|(_, claim)| claim.state == state::DETACH_UNCONFIRMED);
+        unconfirmed.map(|(alloc, claim)| (alloc.as_str(), claim))
     }
 
     /// Whether an allocation holds it, and its controller has still to attach it to the node.
@@ -186,14 +186,14 @@ impl CsiVolumeRow {
         }
         known.state = step.state;
         known.timestamp = step.timestamp;
-        if step.state == state::SETTLING {
+        if step.state == state::DETACH_UNCONFIRMED {
             // Whether the end of its attach is known.
             known.published = step.published;
         }
         if known.external_node_id.is_empty() {
             known.external_node_id.clone_from(&step.external_node_id);
         }
-        let listed = rank(step.state) < rank(state::SETTLING);
+        let listed = rank(step.state) < rank(state::DETACH_UNCONFIRMED);
         match step.state {
             state::READY_TO_FREE => drop(self.past_claims.remove(alloc)),
             _ => drop(self.past_claims.insert(alloc, known)),
@@ -236,9 +236,9 @@ impl CsiVolumeRow {
     }
 }
 
-/// Whether a claim counts as one: what only settles is free.
+/// Whether a claim counts as one: one whose detach is only unconfirmed is free.
 fn is_held(claim: &CsiVolumeClaimed) -> bool {
-    claim.state != state::SETTLING
+    claim.state != state::DETACH_UNCONFIRMED
 }
 
 type Claims = drover_events::gojson::Map<CsiVolumeClaimed>;

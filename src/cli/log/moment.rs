@@ -2,7 +2,7 @@
 
 use super::export::moment;
 use crate::base::clock::Moment;
-use crate::log::{ReadOnlyLog, last_by};
+use crate::log::{ReadOnlyLog, last_index_at_or_before};
 use anyhow::{Context, Result};
 
 /// The first index at or after the moment that a flag names.
@@ -26,5 +26,5 @@ pub(in crate::cli) fn until(log: &ReadOnlyLog, flag: &str, text: &str) -> Result
 
 fn last(log: &ReadOnlyLog, time: i64) -> Result<Option<u64>> {
     let newest = log.bounds().1.saturating_sub(1);
-    last_by(log, time, newest).context("Error looking for a time in the log")
+    last_index_at_or_before(log, time, newest).context("Error looking for a time in the log")
 }

@@ -4,8 +4,8 @@
 use crate::cli::log::{Scratch, log_dir};
 use crate::cli::out::Out;
 use crate::cli::progress::Bar;
-use crate::history::store::joined::Join;
-use crate::history::store::{ArchivePlace, Store};
+use crate::history::store::archived_and_live::Join;
+use crate::history::store::{ArchiveLocation, Store};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 
@@ -61,11 +61,11 @@ impl LogPlace {
                 _scratch: None,
             });
         };
-        let place = ArchivePlace {
+        let place = ArchiveLocation {
             url: url.clone(),
             endpoint: self.archive_endpoint.clone(),
             region: self.archive_region.clone(),
-            ..ArchivePlace::default()
+            ..ArchiveLocation::default()
         };
         let store = Store::find(&place).with_context(|| format!("Error opening {url}"))?;
         let scratch = Scratch::new()?;

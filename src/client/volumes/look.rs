@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use drover_base::keyed::Keyed;
+use drover_base::keyed_locks::KeyedLocks;
 
 /// How long storage is waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Where somebody looks.
-static OUT: LazyLock<Keyed<PathBuf>> = LazyLock::new(Keyed::default);
+static OUT: LazyLock<KeyedLocks<PathBuf>> = LazyLock::new(KeyedLocks::default);
 
 /// Whether something is at a path of the host's.
 ///
@@ -31,7 +31,7 @@ async fn with(
 ) -> io::Result<()> {
     let looked = async {
         let path = path.to_owned();
-        let turn = OUT.turn(path.clone()).await;
+        let turn = OUT.lock(path.clone()).await;
         let looked = tokio::task::spawn_blocking(move || {
             // Until this thread is back, whoever waits for it.
             let _turn = turn;
@@ -50,8 +50,8 @@ async fn with(
 
 /// Storage that does not answer, until this is dropped.
 #[cfg(test)]
-pub(crate) async fn lost(path: &Path) -> drover_base::keyed::Turn<'static, PathBuf> {
-    OUT.turn(path.to_owned()).await
+pub(crate) async fn lost(path: &Path) -> drover_base::keyed_locks::KeyGuard<'static, PathBuf> {
+    OUT.lock(path.to_owned()).await
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use drover_events::model::AclToken;
 use drover_projections::View;
 use drover_projections::tables::cluster_meta::ClusterMetaTable;
 
-use super::every_server_applies;
+use super::require_acl_support;
 use super::token::{MANAGEMENT, seal};
 use crate::{Command, Decision, Stamp};
 
@@ -24,7 +24,7 @@ pub struct BootstrapAcl {
 
 impl Command for BootstrapAcl {
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
-        every_server_applies(view)?;
+        require_acl_support(view)?;
         let meta = view.get::<ClusterMetaTable>(())?.unwrap_or_default();
         let last = meta.acl_bootstrap_index;
         if last != 0 && self.reset_index == 0 {
@@ -47,7 +47,7 @@ impl Command for BootstrapAcl {
             ..AclToken::default()
         };
         seal(&mut token);
-        Ok(Decision::free(AclBootstrapped {
+        Ok(Decision::unguarded(AclBootstrapped {
             token: SealedToken {
                 token,
                 secret: self.secret.clone(),

@@ -26,14 +26,14 @@ use drover_projections::View;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::support::every_server_supports;
+use super::support::require_all_servers_support;
 
 /// The longest description of a policy or role, and the longest name of a token.
 const MAX_TEXT: usize = 256;
 
-/// Refuses while a server may not apply these events.
-fn every_server_applies(view: &View) -> Result<(), Refusal> {
-    every_server_supports(view, ACL_LEVEL, "ACLs")
+/// Refuses while a server may not support events about ACLs.
+fn require_acl_support(view: &View) -> Result<(), Refusal> {
+    require_all_servers_support(view, ACL_LEVEL, "ACLs")
 }
 
 /// The hash of what an object says, whoever wrote it when.
@@ -41,8 +41,8 @@ fn content_hash(content: &Value) -> Base64 {
     Base64::from(Sha256::digest(content.to_string()).to_vec())
 }
 
-/// The text of several things that are wrong with the one object of a request.
-fn invalid(what: &str, wrong: &[String]) -> Result<(), Refusal> {
+/// Refuses the object of a request where something is wrong with it: all of that in one text.
+fn reject_invalid(what: &str, wrong: &[String]) -> Result<(), Refusal> {
     let (count, s) = match wrong.len() {
         0 => return Ok(()),
         1 => (1, ""),

@@ -9,7 +9,7 @@ use drover_projections::tables::acl_tokens::AclTokens;
 use drover_projections::tables::one_time_tokens::{OneTimeTokens, OneTimeTokensByExpiration};
 use drover_projections::{Reply, View};
 
-use super::every_server_applies;
+use super::require_acl_support;
 use crate::{Command, Decision, Stamp};
 
 /// How long a one-time token lives, nanoseconds: ten minutes.
@@ -26,13 +26,13 @@ pub struct IssueOneTimeToken {
 
 impl Command for IssueOneTimeToken {
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
-        every_server_applies(view)?;
+        require_acl_support(view)?;
         let known = view.get::<AclTokens>(self.accessor_id.as_str())?;
         let expires = known.as_ref().and_then(|known| known.token.expiration_time);
         if known.is_none() || expires.is_some_and(|time| time.0 <= stamp.now) {
             return Err(Refusal::permission_denied());
         }
-        Ok(Decision::free(OneTimeTokensUpserted {
+        Ok(Decision::unguarded(OneTimeTokensUpserted {
             token: OneTimeToken {
                 accessor_id: self.accessor_id.clone(),
                 expires_at: Time(stamp.now.saturating_add(LIFE)),
@@ -55,7 +55,7 @@ pub struct ExchangeOneTimeToken {
 
 impl Command for ExchangeOneTimeToken {
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
-        every_server_applies(view)?;
+        require_acl_support(view)?;
         let known = one_time_token_by_hash(view, &self.secret_hash)?;
         let valid = known.filter(|known| known.expires_at.0 > stamp.now);
         let known = valid.ok_or_else(Refusal::permission_denied)?;
@@ -78,7 +78,7 @@ pub struct DeleteOneTimeTokens {
 
 impl Command for DeleteOneTimeTokens {
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
-        every_server_applies(view)?;
+        require_acl_support(view)?;
         let (mut accessor_ids, mut guards) = (Vec::new(), Vec::new());
         for accessor in &self.accessor_ids {
             let known = view.get::<OneTimeTokens>(accessor.as_str())?;
@@ -109,8 +109,8 @@ impl Command for DeleteExpiredOneTimeTokens {
         if oldest.is_none_or(|oldest| oldest.expires_at.0 > self.expired_by) {
             return Ok(Decision::Nothing(Reply::Count(0)));
         }
-        every_server_applies(view)?;
+        require_acl_support(view)?;
         let timestamp = self.expired_by;
-        Ok(Decision::free(OneTimeTokensExpired { timestamp }))
+        Ok(Decision::unguarded(OneTimeTokensExpired { timestamp }))
     }
 }

@@ -7,7 +7,7 @@ use drover_events::model::{AclPolicy, JobAcl};
 use drover_projections::View;
 use serde_json::json;
 
-use super::{MAX_TEXT, content_hash, every_server_applies, invalid};
+use super::{MAX_TEXT, content_hash, reject_invalid, require_acl_support};
 use crate::support::is_name;
 use crate::{Command, Decision, Stamp};
 
@@ -19,14 +19,14 @@ pub struct UpsertAclPolicies {
 
 impl Command for UpsertAclPolicies {
     fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
-        every_server_applies(view)?;
+        require_acl_support(view)?;
         if self.policies.is_empty() {
             return Err(Refusal::bad_request("must specify as least one policy"));
         }
         let mut policies = self.policies.clone();
         for (n, policy) in policies.iter_mut().enumerate() {
             let what = format!("policy {n}");
-            invalid(&what, &wrong(policy))?;
+            reject_invalid(&what, &validation_errors(policy))?;
             if let Err(error) = parse(&policy.rules, Strictness::Strict) {
                 let text = format!("{what} invalid: failed to parse rules: {error}");
                 return Err(Refusal::bad_request(text));
@@ -42,11 +42,11 @@ impl Command for UpsertAclPolicies {
                 policy.job_acl,
             ]));
         }
-        Ok(Decision::free(AclPoliciesUpserted { policies }))
+        Ok(Decision::unguarded(AclPoliciesUpserted { policies }))
     }
 }
 
-fn wrong(policy: &AclPolicy) -> Vec<String> {
+fn validation_errors(policy: &AclPolicy) -> Vec<String> {
     let mut wrong = Vec::new();
     if !is_name(&policy.name, &[]) {
         wrong.push(format!("invalid name '{}'", policy.name));
@@ -87,12 +87,12 @@ pub struct DeleteAclPolicies {
 
 impl Command for DeleteAclPolicies {
     fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
-        every_server_applies(view)?;
+        require_acl_support(view)?;
         if self.names.is_empty() {
             return Err(Refusal::bad_request("must specify as least one policy"));
         }
         let names = self.names.clone();
-        Ok(Decision::free(AclPoliciesDeleted { names }))
+        Ok(Decision::unguarded(AclPoliciesDeleted { names }))
     }
 }
 

@@ -11,7 +11,7 @@ use drover_projections::tables::acl_policies::AclPolicies;
 use drover_projections::tables::acl_roles::AclRoles;
 use serde_json::json;
 
-use super::{MAX_TEXT, content_hash, every_server_applies, invalid};
+use super::{MAX_TEXT, content_hash, reject_invalid, require_acl_support};
 use crate::support::is_name;
 use crate::{Command, Decision, Stamp};
 
@@ -26,7 +26,7 @@ pub struct UpsertAclRoles {
 
 impl UpsertAclRoles {
     /// The roles as they are written; what is new gets its id from the stamp.
-    fn decided(&self, view: &View, stamp: &Stamp) -> Result<Vec<AclRole>, Refusal> {
+    fn normalize(&self, view: &View, stamp: &Stamp) -> Result<Vec<AclRole>, Refusal> {
         let mut roles = self.roles.clone();
         let mut names = BTreeSet::new();
         for (n, role) in roles.iter_mut().enumerate() {
@@ -37,10 +37,10 @@ impl UpsertAclRoles {
                 .filter(|link| seen.insert(link.name.clone()))
                 .collect();
             role.policies = links.into();
-            invalid(&format!("role {n}"), &wrong(role))?;
+            reject_invalid(&format!("role {n}"), &validation_errors(role))?;
             if role.id.is_empty() {
                 role.id = stamp.uuid(n as u64);
-            } else if view.modified::<AclRoles>(role.id.as_str())?.is_none() {
+            } else if !view.contains::<AclRoles>(role.id.as_str())? {
                 return Err(Refusal::bad_request(format!(
                     "cannot find role {}",
                     role.id
@@ -70,11 +70,11 @@ impl UpsertAclRoles {
 
 impl Command for UpsertAclRoles {
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
-        every_server_applies(view)?;
+        require_acl_support(view)?;
         if self.roles.is_empty() {
             return Err(Refusal::bad_request("must specify as least one role"));
         }
-        let roles = self.decided(view, stamp)?;
+        let roles = self.normalize(view, stamp)?;
         let allow_missing_policies = self.allow_missing_policies;
         // A role that is deleted meanwhile is not to come back, with all who were linked to it.
         let guards = roles
@@ -91,7 +91,7 @@ impl Command for UpsertAclRoles {
 
 fn policies_exist(view: &View, role: &AclRole) -> Result<(), Refusal> {
     for link in role.policies.iter() {
-        if view.modified::<AclPolicies>(link.name.as_str())?.is_none() {
+        if !view.contains::<AclPolicies>(link.name.as_str())? {
             let text = format!("cannot find policy {}", link.name);
             return Err(Refusal::bad_request(text));
         }
@@ -99,18 +99,18 @@ fn policies_exist(view: &View, role: &AclRole) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn wrong(role: &AclRole) -> Vec<String> {
-    let mut wrong = Vec::new();
+fn validation_errors(role: &AclRole) -> Vec<String> {
+    let mut errors = Vec::new();
     if !is_name(&role.name, &[]) {
-        wrong.push(format!("invalid name '{}'", role.name));
+        errors.push(format!("invalid name '{}'", role.name));
     }
     if role.description.len() > MAX_TEXT {
-        wrong.push(format!("description longer than {MAX_TEXT}"));
+        errors.push(format!("description longer than {MAX_TEXT}"));
     }
     if role.policies.is_empty() {
-        wrong.push("at least one policy should be specified".to_owned());
+        errors.push("at least one policy should be specified".to_owned());
     }
-    wrong
+    errors
 }
 
 /// Roles are removed.
@@ -122,16 +122,16 @@ pub struct DeleteAclRoles {
 
 impl Command for DeleteAclRoles {
     fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
-        every_server_applies(view)?;
+        require_acl_support(view)?;
         if self.ids.is_empty() {
             return Err(Refusal::bad_request("must specify as least one role"));
         }
         for id in &self.ids {
-            if view.modified::<AclRoles>(id.as_str())?.is_none() {
+            if !view.contains::<AclRoles>(id.as_str())? {
                 return Err(Refusal::not_found("ACL role not found"));
             }
         }
         let ids = self.ids.clone();
-        Ok(Decision::free(AclRolesDeleted { ids }))
+        Ok(Decision::unguarded(AclRolesDeleted { ids }))
     }
 }

@@ -13,7 +13,7 @@ use drover_projections::tables::acl_roles::AclRoles;
 use drover_projections::tables::acl_tokens::AclTokens;
 use serde_json::json;
 
-use super::{MAX_TEXT, content_hash, every_server_applies, invalid};
+use super::{MAX_TEXT, content_hash, reject_invalid, require_acl_support};
 use crate::{Command, Decision, Stamp};
 
 /// The type of a token that may what its policies allow.
@@ -44,7 +44,7 @@ pub struct CreateAclToken {
 
 impl Command for CreateAclToken {
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
-        every_server_applies(view)?;
+        require_acl_support(view)?;
         let mut token = self.token.clone();
         token.secret_id.clear();
         token.create_time = GoTime(stamp.now);
@@ -54,14 +54,11 @@ impl Command for CreateAclToken {
         }
         token.expiration_time.take_if(|time| time.0 == 0);
         link(view, &mut token)?;
-        let mut wrong = wrong(&token);
+        let mut wrong = validation_errors(&token);
         wrong.extend(wrong_life(&token, self.ttl));
-        invalid("token 0", &wrong)?;
+        reject_invalid("token 0", &wrong)?;
         let guard = view.guard::<AclTokens>(token.accessor_id.as_str())?;
-        if view
-            .modified::<AclTokens>(token.accessor_id.as_str())?
-            .is_some()
-        {
+        if view.contains::<AclTokens>(token.accessor_id.as_str())? {
             let text = "a token with this accessor exists already";
             return Err(Refusal::new(Code::Conflict, text));
         }
@@ -88,7 +85,7 @@ pub struct UpdateAclToken {
 
 impl Command for UpdateAclToken {
     fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
-        every_server_applies(view)?;
+        require_acl_support(view)?;
         let accessor = self.token.accessor_id.as_str();
         let Some(known) = view.get::<AclTokens>(accessor)? else {
             let text = format!("cannot find token {accessor}");
@@ -98,9 +95,9 @@ impl Command for UpdateAclToken {
         token.secret_id.clear();
         token.create_time = known.token.create_time;
         link(view, &mut token)?;
-        let mut wrong = wrong(&token);
+        let mut wrong = validation_errors(&token);
         wrong.extend(wrong_change(&known, self));
-        invalid("token 0", &wrong)?;
+        reject_invalid("token 0", &wrong)?;
         token.expiration_time = known.token.expiration_time;
         token.expiration_ttl = known.token.expiration_ttl;
         seal(&mut token);
@@ -139,7 +136,7 @@ fn link(view: &View, token: &mut AclToken) -> Result<(), Refusal> {
                 role.map(|role| role.id.clone())
                     .ok_or_else(|| unknown(name))?
             }
-            (id, _) if view.modified::<AclRoles>(id)?.is_some() => id.to_owned(),
+            (id, _) if view.contains::<AclRoles>(id)? => id.to_owned(),
             (id, _) => return Err(unknown(id)),
         };
         if seen.insert(id.clone()) {
@@ -155,7 +152,7 @@ fn unknown(role: &str) -> Refusal {
     Refusal::bad_request(format!("cannot find role {role}"))
 }
 
-fn wrong(token: &AclToken) -> Vec<String> {
+fn validation_errors(token: &AclToken) -> Vec<String> {
     let mut wrong = Vec::new();
     if token.name.len() > MAX_TEXT {
         wrong.push("token name too long".to_owned());
@@ -276,12 +273,12 @@ impl DeleteAclTokens {
 
 impl Command for DeleteAclTokens {
     fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
-        every_server_applies(view)?;
+        require_acl_support(view)?;
         if self.expired_by != 0 {
             let accessor_ids = self.expired(view)?;
             return Ok(match accessor_ids.is_empty() {
                 true => Decision::Nothing(drover_projections::Reply::Count(0)),
-                false => Decision::free(AclTokensDeleted { accessor_ids }),
+                false => Decision::unguarded(AclTokensDeleted { accessor_ids }),
             });
         }
         if self.accessor_ids.is_empty() {
@@ -306,6 +303,6 @@ impl Command for DeleteAclTokens {
             return Err(Refusal::bad_request(text));
         }
         let accessor_ids = self.accessor_ids.clone();
-        Ok(Decision::free(AclTokensDeleted { accessor_ids }))
+        Ok(Decision::unguarded(AclTokensDeleted { accessor_ids }))
     }
 }

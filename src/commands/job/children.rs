@@ -55,7 +55,7 @@ impl DispatchJob {
     }
 
     fn check(&self, job: &Job) -> Result<(), Refusal> {
-        let refused = |text: String| Err(Refusal::refused(text));
+        let refused = |text: String| Err(Refusal::by_rule(text));
         let config = match &job.parameterized_job {
             Some(config) if job.is_parameterized() => config,
             _ => {
@@ -111,7 +111,7 @@ impl DispatchJob {
             .map(String::as_str)
             .collect();
         if !surplus.is_empty() {
-            return Err(Refusal::refused(format!(
+            return Err(Refusal::by_rule(format!(
                 "Dispatch request included unpermitted metadata keys: [{}]",
                 surplus.join(" ")
             )));
@@ -119,7 +119,7 @@ impl DispatchJob {
         let missing = required.iter().filter(|key| !self.meta.contains_key(*key));
         let missing: Vec<&str> = missing.map(String::as_str).collect();
         if !missing.is_empty() {
-            return Err(Refusal::refused(format!(
+            return Err(Refusal::by_rule(format!(
                 "Dispatch did not provide required meta keys: [{}]",
                 missing.join(" ")
             )));
@@ -135,7 +135,7 @@ impl Command for DispatchJob {
         let key = (self.namespace.as_str(), self.job_id.as_str());
         let parent = view
             .get::<Jobs>(key)?
-            .ok_or_else(|| Refusal::refused("parameterized job not found"))?;
+            .ok_or_else(|| Refusal::by_rule("parameterized job not found"))?;
         self.check(&parent)?;
         if dispatched(view, key, &self.idempotency_token)?.is_some() {
             return Ok(Decision::Nothing(Reply::None));

@@ -25,7 +25,7 @@ use drover_projections::tables::jobs::Jobs;
 use drover_projections::{ReadRows, Reply, Scan, View, query};
 
 use super::limits::{MAX_ROWS, PAGE_ROWS};
-use super::support::{check_names, eval_of, supports};
+use super::support::{all_servers_support, check_names, eval_of};
 use super::{Command, Decision, Stamp};
 use drover_error::Refusal;
 
@@ -62,7 +62,7 @@ impl Command for DeregisterJob {
     /// An unknown job is no error: nothing happens.
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         if self.job_id.is_empty() {
-            return Err(Refusal::refused("missing job ID for deregistering"));
+            return Err(Refusal::by_rule("missing job ID for deregistering"));
         }
         check_priority(self.eval_priority, self.max_priority)?;
         let key = (self.namespace.as_str(), self.job_id.as_str());
@@ -109,7 +109,7 @@ impl Command for DeregisterJob {
             eval,
             submit_time: stamp.now,
             tracked_versions: self.tracked_versions.min(MAX_TRACKED),
-            keep_policies: supports(view, POLICIES_LEVEL)?,
+            keep_policies: all_servers_support(view, POLICIES_LEVEL)?,
         };
         Ok(Decision::guarded(
             deregistered,
@@ -254,18 +254,18 @@ impl Command for EvaluateJob {
         let key = (self.namespace.as_str(), self.job_id.as_str());
         let job = view
             .get::<Jobs>(key)?
-            .ok_or_else(|| Refusal::refused("job not found"))?;
+            .ok_or_else(|| Refusal::by_rule("job not found"))?;
         if job.is_periodic() {
-            return Err(Refusal::refused("can't evaluate periodic job"));
+            return Err(Refusal::by_rule("can't evaluate periodic job"));
         }
         if job.is_parameterized() {
-            return Err(Refusal::refused("can't evaluate parameterized job"));
+            return Err(Refusal::by_rule("can't evaluate parameterized job"));
         }
         let mut made = eval_of(self.eval_id.clone(), &job, trigger::JOB_REGISTER, stamp.now);
         made.deployment_id = query::active_deployment(view, key)?.unwrap_or_default();
         let evals = vec![made];
         if !self.force_reschedule {
-            return Ok(Decision::free(EvalsUpserted {
+            return Ok(Decision::unguarded(EvalsUpserted {
                 evals,
                 decision: None,
             }));
@@ -285,7 +285,7 @@ impl Command for EvaluateJob {
             evals,
             updated_at: stamp.now,
         };
-        Ok(Decision::free(updated))
+        Ok(Decision::unguarded(updated))
     }
 }
 
@@ -302,7 +302,7 @@ pub struct SetJobStability {
 impl Command for SetJobStability {
     fn decide(&self, view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
         version_of(view, (&self.namespace, &self.job_id), self.version)?;
-        Ok(Decision::free(JobStabilityUpdated {
+        Ok(Decision::unguarded(JobStabilityUpdated {
             namespace: self.namespace.clone(),
             job_id: self.job_id.clone(),
             job_version: self.version,
@@ -327,7 +327,7 @@ impl Command for TagJobVersion {
         let key = (self.namespace.as_str(), self.job_id.as_str());
         let job = view
             .get::<Jobs>(key)?
-            .ok_or_else(|| Refusal::refused("job not found"))?;
+            .ok_or_else(|| Refusal::by_rule("job not found"))?;
         let mut event = JobVersionTagged {
             namespace: self.namespace.clone(),
             job_id: self.job_id.clone(),
@@ -345,14 +345,14 @@ impl Command for TagJobVersion {
                 tagged_time: stamp.now,
             });
         }
-        Ok(Decision::free(event))
+        Ok(Decision::unguarded(event))
     }
 }
 
 fn version_of(view: &View, (namespace, id): (&str, &str), version: u64) -> Result<Job, Refusal> {
     view.get::<JobVersions>((namespace, id, version))?
         .ok_or_else(|| {
-            Refusal::refused(format!(
+            Refusal::by_rule(format!(
                 "job \"{id}\" in namespace \"{namespace}\" at version {version} not found"
             ))
         })

@@ -22,21 +22,21 @@ pub fn launch_id(job_id: &str, at: i64) -> String {
     format!("{job_id}/periodic-{}", at.div_euclid(SECOND))
 }
 
-/// A slot of a periodic job has come. It is taken once: by a child, or by none where an earlier
-/// child still runs and the job prohibits that, or where the child is there already.
+/// A launch time of a periodic job has come. It is taken once: by a child, or by none where an
+/// earlier child still runs and the job prohibits that, or where the child is there already.
 #[derive(Clone, Debug)]
 pub struct LaunchPeriodic {
     pub namespace: String,
     /// The periodic job.
     pub job_id: String,
-    /// The specification that the slot is one of.
+    /// Index of the job version whose schedule has this launch time.
     pub job_modify_index: u64,
-    /// The slot, Unix nanoseconds.
-    pub slot: i64,
+    /// The launch time, Unix nanoseconds.
+    pub launch_time: i64,
 }
 
 impl Command for LaunchPeriodic {
-    /// A slot that is taken, or is none any more, is no error: nothing happens.
+    /// A launch time that is taken, or is none any more, is no error: nothing happens.
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         let nothing = Ok(Decision::Nothing(drover_projections::Reply::None));
         let key = (self.namespace.as_str(), self.job_id.as_str());
@@ -46,22 +46,22 @@ impl Command for LaunchPeriodic {
         let launched = view.get::<PeriodicLaunches>(key)?;
         if !parent.is_periodic_active()
             || parent.job_modify_index != self.job_modify_index
-            || launched.is_some_and(|known| known.launch >= self.slot)
+            || launched.is_some_and(|known| known.launch >= self.launch_time)
         {
             return nothing;
         }
-        let id = launch_id(&self.job_id, self.slot);
+        let id = launch_id(&self.job_id, self.launch_time);
         let child_key = (self.namespace.as_str(), id.as_str());
         let mut guards = vec![
             view.guard::<Jobs>(key)?,
             view.guard::<PeriodicLaunches>(key)?,
         ];
         let alone = prohibits_overlap(&parent);
-        if view.modified::<Jobs>(child_key)?.is_some() || (alone && runs(view, &parent)?) {
+        if view.contains::<Jobs>(child_key)? || (alone && runs(view, &parent)?) {
             let taken = PeriodicJobLaunched {
                 namespace: self.namespace.clone(),
                 job_id: self.job_id.clone(),
-                launch: self.slot,
+                launch: self.launch_time,
             };
             return Ok(Decision::guarded(taken, guards));
         }
@@ -71,7 +71,7 @@ impl Command for LaunchPeriodic {
             guards.push(view.guard::<JobSummaries>(key)?);
         }
         Ok(Decision::guarded(
-            launched_child(&parent, id, self.slot, stamp.uuid(0), stamp),
+            launched_child(&parent, id, self.launch_time, stamp.uuid(0), stamp),
             guards,
         ))
     }
@@ -97,12 +97,12 @@ impl Command for ForceLaunch {
         let key = (self.namespace.as_str(), self.job_id.as_str());
         let parent = view
             .get::<Jobs>(key)?
-            .ok_or_else(|| Refusal::refused("job not found"))?;
+            .ok_or_else(|| Refusal::by_rule("job not found"))?;
         if !parent.is_periodic() {
-            return Err(Refusal::refused("can't force launch non-periodic job"));
+            return Err(Refusal::by_rule("can't force launch non-periodic job"));
         }
         if !parent.is_periodic_active() {
-            return Err(Refusal::refused(format!(
+            return Err(Refusal::by_rule(format!(
                 "can't force run non-tracked job \"{}\" ({})",
                 self.job_id, self.namespace
             )));
@@ -110,10 +110,7 @@ impl Command for ForceLaunch {
         // Of several launches in one second each has an id of its own.
         let mut at = stamp.now;
         let mut id = launch_id(&self.job_id, at);
-        while view
-            .modified::<Jobs>((self.namespace.as_str(), id.as_str()))?
-            .is_some()
-        {
+        while view.contains::<Jobs>((self.namespace.as_str(), id.as_str()))? {
             at = at.saturating_add(SECOND);
             id = launch_id(&self.job_id, at);
         }
@@ -156,8 +153,8 @@ fn prohibits_overlap(parent: &Job) -> bool {
         .is_some_and(|periodic| periodic.prohibit_overlap)
 }
 
-/// Whether a child of the job is not over. The summary counts those of this job; a job of the same
-/// name that was purged may have left some, which are the first by their ids.
+/// Whether a child of the job is not over. The summary misses children left by a purged job of the
+/// same name; their ids (launch times) sort first, so the scan stops at the first newer child.
 fn runs(view: &View, parent: &Job) -> Result<bool, Refusal> {
     let key = (parent.namespace.as_str(), parent.id.as_str());
     let children = view.get::<JobSummaries>(key)?.and_then(|row| row.children);

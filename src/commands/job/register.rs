@@ -65,12 +65,10 @@ impl Command for RegisterJob {
         }
         let key = (self.job.namespace.as_str(), self.job.id.as_str());
         if self.job.namespace != DEFAULT_NAMESPACE
-            && view
-                .modified::<Namespaces>(self.job.namespace.as_str())?
-                .is_none()
+            && !view.contains::<Namespaces>(self.job.namespace.as_str())?
         {
             let text = format!("nonexistent namespace \"{}\"", self.job.namespace);
-            return Err(Refusal::refused(text));
+            return Err(Refusal::by_rule(text));
         }
         let known = view.get::<Jobs>(key)?;
         enforce_index(self.enforce_index, known.as_ref())?;
@@ -126,7 +124,7 @@ impl RegisterJob {
             return Decision::Nothing(Reply::None);
         }
         let evals = vec![self.eval(known, deployment, stamp)];
-        Decision::free(EvalsUpserted {
+        Decision::unguarded(EvalsUpserted {
             evals,
             decision: None,
         })
@@ -175,14 +173,14 @@ pub(super) fn enforce_index(wanted: Option<u64>, known: Option<&Job>) -> Result<
         ),
         (Some(wanted), None) => format!("{prefix} {wanted}: job does not exist"),
     };
-    Err(Refusal::refused(text))
+    Err(Refusal::by_rule(text))
 }
 
 /// What a job is can change only so far.
 fn check_transition(known: Option<&Job>, job: &Job) -> Result<(), Refusal> {
     let Some(known) = known else {
         if job.dispatched && job.parent_id.is_empty() {
-            return Err(Refusal::refused(
+            return Err(Refusal::by_rule(
                 "job can't be submitted with 'Dispatched' set",
             ));
         }
@@ -206,7 +204,7 @@ fn check_transition(known: Option<&Job>, job: &Job) -> Result<(), Refusal> {
     } else {
         return Ok(());
     };
-    Err(Refusal::refused(text))
+    Err(Refusal::by_rule(text))
 }
 
 /// Every scaling policy has an id; apply gives an existing target its own again.

@@ -65,7 +65,7 @@ impl Command for ScaleJob {
             ..ScalingEvent::default()
         };
         let Some(count) = self.count else {
-            return Ok(Decision::free(ScalingEventRecorded {
+            return Ok(Decision::unguarded(ScalingEventRecorded {
                 namespace: self.namespace.clone(),
                 job_id: self.job_id.clone(),
                 task_group: self.group.clone(),
@@ -125,7 +125,7 @@ impl ScaleJob {
     fn check_total(&self, job: &Job) -> Result<(), Refusal> {
         let total: i64 = job.task_groups.iter().map(|group| group.count).sum();
         if self.job_max_count > 0 && total > self.job_max_count {
-            return Err(Refusal::refused(format!(
+            return Err(Refusal::by_rule(format!(
                 "total count was greater than configured job_max_count: {total} > {}",
                 self.job_max_count
             )));

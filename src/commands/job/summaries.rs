@@ -18,7 +18,7 @@ pub struct ReconcileSummaries {
 
 impl Command for ReconcileSummaries {
     fn decide(&self, _view: &View, _stamp: &Stamp) -> Result<Decision, Refusal> {
-        Ok(Decision::free(JobSummariesReconciled {
+        Ok(Decision::unguarded(JobSummariesReconciled {
             page_token: self.page_token.clone(),
             per_page: PAGE,
         }))

@@ -243,7 +243,7 @@ fn find(
 /// The last index at or before a time, which the backup must tell of: not before its first event,
 /// not after it was made.
 fn last_by(log: &ReadOnlyLog, manifest: &Manifest, time: i64) -> Result<u64, ArchiveError> {
-    let found = log::last_by(log, time, manifest.index)?;
+    let found = log::last_index_at_or_before(log, time, manifest.index)?;
     let made = manifest.created.parse::<jiff::Timestamp>();
     if found == Some(manifest.index)
         && made.is_ok_and(|made| i128::from(time) > made.as_nanosecond())

@@ -12,7 +12,7 @@ use super::ArchiveError;
 use super::manifest::{self, FORMAT, MANIFEST, Manifest, SIGNATURE, SUMS};
 use super::tar::TarWriter;
 use crate::history::proof::{self, Checkpoint, CheckpointFile};
-use crate::log::{CompactRange, Epoch, Piece, ReadOnlyLog, leaf_hash};
+use crate::log::{CompactRange, CopyFile, Epoch, ReadOnlyLog, leaf_hash};
 use crate::raft::snapshot::{SnapshotDir, SnapshotHead};
 
 /// Entries between two reports of progress.
@@ -68,7 +68,7 @@ pub fn save(
     if let Some(base) = &source.base {
         add_snapshot(&mut tar, base, "base/")?;
     }
-    for Piece { name, path, .. } in &pieces {
+    for CopyFile { name, path, .. } in &pieces {
         add_file(&mut tar, path, &format!("log/{name}"))?;
     }
     let keys = add_keys(&mut tar, source.server)?;

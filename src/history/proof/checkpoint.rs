@@ -23,7 +23,7 @@ use sha2::{Digest, Sha256};
 
 use super::{NoteKey, ProofError, note};
 use crate::log::atomic_file;
-use crate::log::{Epoch, FileLayer, Hash, LogFile, RealFiles, parent};
+use crate::log::{Epoch, FileLayer, Hash, LogFile, RealFiles, parent_dir};
 
 /// A statement about the log at an index.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -225,7 +225,7 @@ impl CheckpointFile {
         };
         let made = || {
             let file = files.create(path, 0)?;
-            files.sync_dir(parent(path)).map(|()| file)
+            files.sync_dir(parent_dir(path)).map(|()| file)
         };
         let file = match files.open(path, true) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => made(),
@@ -397,7 +397,7 @@ mod tests {
         let note = |size| note::sign(&sample(size).to_text(), "drover/00ff", &key);
         for (failing, seed) in (0..4).flat_map(|at| (0..40).map(move |seed| (at, seed))) {
             let disk = FakeDisk::default();
-            disk.create_dir(parent(path)).unwrap();
+            disk.create_dir(parent_dir(path)).unwrap();
             let (mut file, _) = CheckpointFile::open_on(&disk, path).unwrap();
             let mut acked = Vec::new();
             disk.fail(Op::Sync, failing, 1);

@@ -5,10 +5,10 @@ use drover_projections::{DatabaseOptions, Projections};
 use drover_testkit::{LONG, so, wait_for};
 use ed25519_dalek::SigningKey;
 
+use super::archived_and_live::{Join, Joined};
+use super::archiver::{Archived, archive};
 use super::base::{is_gone, read_back, sign, verify as verify_base};
-use super::joined::{Join, Joined};
-use super::keep::{Archived, archive};
-use super::place::{ArchivePlace, Store};
+use super::location::{ArchiveLocation, Store};
 use super::testing::write_log;
 use crate::history::proof::{Ledger, NoteKey, Verify, origin, verify};
 use crate::history::replay;
@@ -80,9 +80,9 @@ fn a_base_without_its_head_is_gone_and_one_without_its_state_is_broken() {
 
 fn store(dir: &Path) -> Store {
     let url = format!("file://{}", dir.display());
-    Store::open(&ArchivePlace {
+    Store::open(&ArchiveLocation {
         url,
-        ..ArchivePlace::default()
+        ..ArchiveLocation::default()
     })
     .unwrap()
 }
@@ -93,9 +93,9 @@ async fn join(
     to: &Path,
 ) -> Result<Joined, super::ArchiveError> {
     let url = place.display().to_string();
-    let store = Store::find(&ArchivePlace {
+    let store = Store::find(&ArchiveLocation {
         url,
-        ..ArchivePlace::default()
+        ..ArchiveLocation::default()
     })?;
     fs::create_dir_all(to).unwrap();
     let join = Join {

@@ -17,7 +17,7 @@ use object_store::{
 use tokio::io::AsyncReadExt as _;
 
 use super::ArchiveError;
-use super::place::ArchivePlace;
+use super::location::ArchiveLocation;
 
 /// How long a connection may take.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -50,8 +50,8 @@ impl Bucket {
     ///
     /// # Errors
     /// No server or no keys are named; an address that is none.
-    pub(super) fn open(place: &ArchivePlace, bucket: &str) -> Result<Self, ArchiveError> {
-        let named = place.endpoint.clone();
+    pub(super) fn open(location: &ArchiveLocation, bucket: &str) -> Result<Self, ArchiveError> {
+        let named = location.endpoint.clone();
         let endpoint = named.or_else(|| env("AWS_ENDPOINT_URL")).ok_or_else(|| {
             let what = "an archive in s3:// needs the address of its server: archive.endpoint, \
                         -archive-endpoint or AWS_ENDPOINT_URL";
@@ -66,13 +66,13 @@ impl Bucket {
                 "the archive's endpoint {endpoint:?} must be http://host:port or https://host"
             )));
         }
-        let (id, secret) = keys(place)?;
+        let (id, secret) = keys(location)?;
         let options = ClientOptions::new()
             .with_allow_http(true)
             .with_connect_timeout(CONNECT)
             .with_timeout_disabled()
             .with_read_timeout(SILENCE);
-        let region = place.region.clone().or_else(|| env("AWS_REGION"));
+        let region = location.region.clone().or_else(|| env("AWS_REGION"));
         let mut builder = AmazonS3Builder::new()
             .with_endpoint(endpoint.as_str())
             .with_region(region.unwrap_or_else(|| "us-east-1".to_owned()))
@@ -190,8 +190,8 @@ impl Bucket {
 }
 
 /// The keys of a place, or those of the environment.
-fn keys(place: &ArchivePlace) -> Result<(String, String), ArchiveError> {
-    let (id, secret) = (&place.access_key_id, &place.secret_access_key);
+fn keys(location: &ArchiveLocation) -> Result<(String, String), ArchiveError> {
+    let (id, secret) = (&location.access_key_id, &location.secret_access_key);
     let keys = (
         id.clone().or_else(|| env("AWS_ACCESS_KEY_ID")),
         secret.clone().or_else(|| env("AWS_SECRET_ACCESS_KEY")),
@@ -226,12 +226,12 @@ mod tests {
             (Some("s3.example:9000"), Some("id"), "https://host"),
             (Some("https://s3.example"), None, "secret_access_key"),
         ] {
-            let place = ArchivePlace {
+            let location = ArchiveLocation {
                 endpoint: endpoint.map(str::to_owned),
                 access_key_id: id.map(str::to_owned),
-                ..ArchivePlace::default()
+                ..ArchiveLocation::default()
             };
-            let said = Bucket::open(&place, "b")
+            let said = Bucket::open(&location, "b")
                 .err()
                 .map(|error| error.to_string());
             assert!(

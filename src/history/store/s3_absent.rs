@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::ArchiveError;
-use super::place::ArchivePlace;
+use super::location::ArchiveLocation;
 
 /// A bucket that nobody has.
 #[derive(Clone)]
@@ -15,7 +15,7 @@ impl Bucket {
     ///
     /// # Errors
     /// Always.
-    pub(super) fn open(_: &ArchivePlace, bucket: &str) -> Result<Self, ArchiveError> {
+    pub(super) fn open(_: &ArchiveLocation, bucket: &str) -> Result<Self, ArchiveError> {
         Err(ArchiveError::Refused(format!(
             "s3://{bucket}: this drover is built without S3 (feature s3)"
         )))

@@ -146,7 +146,7 @@ pub(in crate::http) async fn upsert(write: Write) -> Result<Answer, Refusal> {
         return create(write, token, (new_id(), new_id())).await;
     }
     let view = write.api.projections.view();
-    let known = glance(|| view.modified::<AclTokens>(token.accessor_id.as_str()));
+    let known = glance(|| view.modify_index::<AclTokens>(token.accessor_id.as_str()));
     drop(view);
     match known.map_err(storage)? {
         None if !token.secret_id.is_empty() => upload(write, token).await,

@@ -57,7 +57,7 @@ fn admitted(late: Late, own: Ns) -> Result<Write, Refusal> {
         let found = glance(|| view.get::<Deployments>(id.as_str()));
         Ok(found.map_err(storage)?.map(|row| row.namespace))
     };
-    let missing = || Refusal::refused("deployment not found");
+    let missing = || Refusal::by_rule("deployment not found");
     late.in_namespace_of(&[Ns::SubmitJob, own], find, missing)
 }
 
@@ -72,7 +72,7 @@ async fn change(
     let made = glance(|| view.get::<drover_projections::tables::evals::Evals>(eval_id.as_str()));
     let made = made.map_err(storage)?.is_some();
     let id = write.request.segment(3)?;
-    let known = glance(|| view.modified::<Deployments>(id.as_str()))
+    let known = glance(|| view.modify_index::<Deployments>(id.as_str()))
         .map_err(storage)?
         .is_some();
     let answer = DeploymentUpdateResponse {
@@ -159,11 +159,11 @@ pub(in crate::http) async fn unblock(late: Late) -> Result<Answer, Refusal> {
     let view = write.api.projections.view();
     let known = glance(|| view.get::<Deployments>(body.deployment_id.as_str()));
     let known = known.map_err(storage)?;
-    let known = known.ok_or_else(|| Refusal::refused("deployment not found"))?;
+    let known = known.ok_or_else(|| Refusal::by_rule("deployment not found"))?;
     let what = if known.active() {
         "running"
     } else {
         "terminal"
     };
-    Err(Refusal::refused(format!("can't unblock {what} deployment")))
+    Err(Refusal::by_rule(format!("can't unblock {what} deployment")))
 }

@@ -126,7 +126,7 @@ pub(super) async fn force(write: Write) -> Result<Answer, Refusal> {
     };
     let index = write.submit(command).await?.index;
     let view = write.api.projections.view();
-    let made = glance(|| view.modified::<Evals>(eval_id.as_str()));
+    let made = glance(|| view.modify_index::<Evals>(eval_id.as_str()));
     let made = made.map_err(storage)?.is_some();
     let answer = ForceResponse {
         eval_create_index: if made { index } else { 0 },

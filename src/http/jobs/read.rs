@@ -37,7 +37,7 @@ pub(super) fn get(read: &Read<'_>) -> Result<Answer, Refusal> {
     // No stored name holds a zero byte, so no two jobs share a name here.
     let name = format!("{}\0{id}", key.0);
     let modified = || {
-        let found = read.view.modified::<Jobs>(key).map_err(storage)?;
+        let found = read.view.modify_index::<Jobs>(key).map_err(storage)?;
         found.ok_or_else(missing)
     };
     read.api

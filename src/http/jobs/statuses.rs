@@ -100,7 +100,7 @@ impl StatusesStart {
         let mut parts = token.splitn(3, '.');
         let index = parts.next().and_then(|part| part.parse().ok());
         let index = index.ok_or_else(|| {
-            Refusal::refused(format!(
+            Refusal::by_rule(format!(
                 "failed to create result paginator: invalid next_token {token:?}"
             ))
         })?;
@@ -133,7 +133,7 @@ fn token(job: &Job, before: u64) -> String {
 
 fn page(read: &Read<'_>, request: &StatusesQuery) -> Result<Answer, Refusal> {
     let options = read.options;
-    let filter = list::filter(options).map_err(|error| Refusal::refused(error.message))?;
+    let filter = list::filter(options).map_err(|error| Refusal::by_rule(error.message))?;
     let start = StatusesStart::read(options.next_token())?;
     let most = list::most(options);
     let mut pieces = list::begun(options);
@@ -148,7 +148,7 @@ fn page(read: &Read<'_>, request: &StatusesQuery) -> Result<Answer, Refusal> {
             continue;
         }
         let matches = list::matches(filter.as_ref(), &job);
-        if !matches.map_err(|error| Refusal::refused(error.message))? {
+        if !matches.map_err(|error| Refusal::by_rule(error.message))? {
             continue;
         }
         let full = options.per_page() > 0 && taken == options.per_page();

@@ -80,13 +80,13 @@ fn base(read: &Read<'_>, id: &str) -> Result<Base, Refusal> {
             .view
             .get::<JobVersions>((read.request.namespace(), id, number))
             .map_err(storage)?
-            .ok_or_else(|| Refusal::refused(format!("version {number} not found")))?,
+            .ok_or_else(|| Refusal::by_rule(format!("version {number} not found")))?,
         (tag, _) => {
             let tagged = |job: &Job| job.version_tag.as_ref().is_some_and(|t| t.name == tag);
             let all = read.view.rows::<JobVersions>(newest_first(read, id));
             let mut all = all.of_route();
             let found = all.find(|job| job.as_ref().map_or(true, tagged));
-            let missing = || Refusal::refused(format!("tag \"{tag}\" not found"));
+            let missing = || Refusal::by_rule(format!("tag \"{tag}\" not found"));
             found.transpose().map_err(storage)?.ok_or_else(missing)?
         }
     };

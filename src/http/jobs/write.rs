@@ -149,7 +149,7 @@ fn place_region(body: &str, job: &mut Job, write: &FrontCall) -> Result<(), Refu
     let named = [body, write.request.query.text("region"), &job.region];
     let named = named.into_iter().find(|region| !region.is_empty());
     if named.is_some_and(|region| region != "global" && region != own) {
-        return Err(Refusal::refused("No path to region"));
+        return Err(Refusal::by_rule("No path to region"));
     }
     job.region.clone_from(own);
     Ok(())
@@ -160,7 +160,7 @@ pub(super) fn warnings(write: &FrontCall, job: &Job) -> Result<String, Refusal> 
     let mut found = validation(write, job)?;
     found.errors.extend(jobspec::unbuilt(job));
     match found.error() {
-        Some(text) => Err(Refusal::refused(text)),
+        Some(text) => Err(Refusal::by_rule(text)),
         None => Ok(found.warning()),
     }
 }
@@ -318,7 +318,7 @@ async fn register_job(
 /// The index of a job's specification after a write: the write's own, unless it changed nothing.
 fn job_index(write: &FrontCall, namespace: &str, id: &str, index: u64) -> Result<u64, Refusal> {
     let view = write.api.projections.view();
-    let modified = glance(|| view.modified::<Jobs>((namespace, id)));
+    let modified = glance(|| view.modify_index::<Jobs>((namespace, id)));
     match modified.map_err(storage)? {
         Some(modified) if modified <= index => Ok(modified),
         // The scheduler was faster: the row has moved on.
@@ -454,9 +454,9 @@ pub(super) async fn revert(write: Write) -> Result<Answer, Refusal> {
     let view = write.api.projections.view();
     let current = glance(|| view.get::<Jobs>((namespace, id.as_str())));
     let current = current.map_err(storage)?;
-    let current = current.ok_or_else(|| Refusal::refused(format!("job \"{id}\" not found")))?;
+    let current = current.ok_or_else(|| Refusal::by_rule(format!("job \"{id}\" not found")))?;
     if current.version == body.job_version {
-        return Err(Refusal::refused("can't revert to current version"));
+        return Err(Refusal::by_rule("can't revert to current version"));
     }
     if let Some(wanted) = body.enforce_prior_version
         && wanted != current.version
@@ -465,7 +465,7 @@ pub(super) async fn revert(write: Write) -> Result<Answer, Refusal> {
             "Current job has version {}; enforcing version {wanted}",
             current.version
         );
-        return Err(Refusal::refused(text));
+        return Err(Refusal::by_rule(text));
     }
     let key = (namespace, id.as_str(), body.job_version);
     // What it was written in is the version's own; the new version has it as well.
@@ -474,7 +474,7 @@ pub(super) async fn revert(write: Write) -> Result<Answer, Refusal> {
         (old, view.get::<JobSubmissions>(key))
     });
     let mut job = old.map_err(storage)?.ok_or_else(|| {
-        Refusal::refused(format!(
+        Refusal::by_rule(format!(
             "job \"{id}\" in namespace \"{namespace}\" at version {} not found",
             body.job_version
         ))

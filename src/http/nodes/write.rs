@@ -117,7 +117,7 @@ pub(in crate::http) async fn purge(write: Write) -> Result<Answer, Refusal> {
         .map_err(storage)?
         .is_none()
     {
-        return Err(Refusal::refused("node not found"));
+        return Err(Refusal::by_rule("node not found"));
     }
     drop(view);
     let index = write
@@ -143,7 +143,7 @@ pub(in crate::http) async fn evaluate(write: Write) -> Result<Answer, Refusal> {
     let id = node_id(&write, "")?;
     let view = write.api.projections.view();
     let node = glance(|| nodes::get(&view, &id)).map_err(storage)?;
-    let node = node.ok_or_else(|| Refusal::refused("node not found"))?;
+    let node = node.ok_or_else(|| Refusal::by_rule("node not found"))?;
     let evals = glance(|| evals_for(&view, &node))?;
     drop(view);
     let mut answer = NodeUpdateResponse {

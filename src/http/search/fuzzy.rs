@@ -130,11 +130,11 @@ pub(in crate::http) fn fuzzy(read: &Read<'_>) -> Result<Answer, Refusal> {
     let requested: FuzzyRequest = read.request.json()?;
     let bounds = &read.api.settings.search;
     if !bounds.fuzzy_enabled {
-        return Err(Refusal::refused("fuzzy search is not enabled"));
+        return Err(Refusal::by_rule("fuzzy search is not enabled"));
     }
     let (length, shortest) = (requested.text.chars().count(), bounds.min_term_length);
     if length < shortest {
-        return Err(Refusal::refused(format!(
+        return Err(Refusal::by_rule(format!(
             "fuzzy search query must be at least {shortest} characters, got {length}"
         )));
     }

@@ -80,7 +80,7 @@ pub(in crate::http) fn contexts(requested: &str) -> Result<Vec<&'static str>, Re
     }
     match CONTEXTS.iter().find(|context| **context == requested) {
         Some(context) => Ok(vec![*context]),
-        None => Err(Refusal::refused(format!(
+        None => Err(Refusal::by_rule(format!(
             "context must be one of {CONTEXTS:?} or 'all' for all contexts; got {requested:?}"
         ))),
     }

@@ -70,10 +70,10 @@ fn explain(read: &Read<'_>, volume: &Volume) -> Result<Explained, StorageError> 
     // What hinders is known of now, and of nothing that was.
     let mut troubles = match read.view.is_past() {
         true => Default::default(),
-        false => read.api.server.volumes.troubles(key),
+        false => read.api.server.volumes.last_errors(key),
     };
     let mut claims = List::empty();
-    for (_, claim) in row.claims().chain(row.settling()) {
+    for (_, claim) in row.claims().chain(row.detach_unconfirmed()) {
         claims.push(explain_claim(read, volume, plugin.as_ref(), claim)?);
     }
     if row.deleting != 0 {
@@ -122,7 +122,7 @@ fn says(volume: &Volume) -> String {
         }
         (Some(_), false) => format!("no controller of plugin {plugin:?} is healthy"),
         (Some(_), true) if row.deleting != 0 => "it is being deleted".to_owned(),
-        (Some(_), true) if row.settling().next().is_some() && !row.in_use() => {
+        (Some(_), true) if row.detach_unconfirmed().next().is_some() && !row.in_use() => {
             "nobody holds it; a call whose end is not known may still be under way".to_owned()
         }
         (Some(_), true) if !row.in_use() => "nobody holds it".to_owned(),
@@ -165,7 +165,7 @@ fn explain_claim(
     // Of one whose release has not begun it is the end of its allocation that counts.
     let ended = alloc.as_ref().map_or(0, |row| row.alloc.modify_time);
     let since = match claim.state {
-        state::TAKEN if past && ended != 0 => ended,
+        state::CLAIMED if past && ended != 0 => ended,
         _ => claim.timestamp,
     };
     Ok(Claim {
@@ -226,7 +226,7 @@ fn waits_to_leave(
             .any(|(node, _)| *node == claim.node_id)
     });
     match claim.state {
-        state::TAKEN | state::UNPUBLISHING => {
+        state::CLAIMED | state::UNPUBLISHING => {
             let why = match node {
                 None => format!("node {} is not there any more", claim.node_id),
                 Some(node) if node.status != status::READY => hinders(read, &node.status),
@@ -239,7 +239,7 @@ fn waits_to_leave(
             "a controller to detach it from its node".to_owned(),
             no_controller(volume, plugin),
         ),
-        state::SETTLING => (
+        state::DETACH_UNCONFIRMED => (
             "the end of a call that may still be under way".to_owned(),
             String::new(),
         ),

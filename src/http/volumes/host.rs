@@ -18,7 +18,7 @@ use crate::http::front::Read;
 use crate::http::gate::{Late, Write};
 use crate::http::list::{self, storage};
 use crate::http::request::Request;
-use crate::table_reads::going_on;
+use crate::table_reads::spawn_detached;
 
 /// Seeing host volumes.
 pub(in crate::http) const READ: &[Ns] = &[Ns::HostVolumeRead];
@@ -164,7 +164,7 @@ pub(in crate::http) async fn create(late: Late) -> Result<Answer, Refusal> {
         let at_work = &write.api.server.host_volumes;
         at_work.create(volume, &write.origin()).await
     };
-    answer(warnings, going_on(made).await??)
+    answer(warnings, spawn_detached(made).await??)
 }
 
 /// `PUT /v1/volume/host/register`.
@@ -176,7 +176,7 @@ pub(in crate::http) async fn register(late: Late) -> Result<Answer, Refusal> {
         let at_work = &write.api.server.host_volumes;
         at_work.register(volume, &write.origin()).await
     };
-    answer(warnings, going_on(registered).await??)
+    answer(warnings, spawn_detached(registered).await??)
 }
 
 /// `DELETE /v1/volume/host/:id`.
@@ -191,7 +191,7 @@ pub(in crate::http) async fn delete(write: Write) -> Result<Answer, Refusal> {
         let key = (namespace.as_str(), id.as_str());
         at_work.delete(key, force, &write.origin()).await
     };
-    let index = going_on(deleted).await??;
+    let index = spawn_detached(deleted).await??;
     Ok(Answer::json(&HostVolumeDeleted { index })?.written(index))
 }
 
@@ -199,8 +199,8 @@ pub(in crate::http) async fn delete(write: Write) -> Result<Answer, Refusal> {
 pub(in crate::http) async fn release(late: Late) -> Result<Answer, Refusal> {
     let id = late.request.segment(3)?;
     let view = late.api.server.projections.view();
-    let (named, missing) = (id.clone(), || Refusal::refused("claim not found"));
-    let found = crate::table_reads::deciding(move || {
+    let (named, missing) = (id.clone(), || Refusal::by_rule("claim not found"));
+    let found = crate::table_reads::read_for_decision(move || {
         let scan = Scan::with_key_prefix::<Id>(named.as_str());
         let claim = view.by_index_scan::<HostVolumeClaimsById>(scan).next();
         claim

@@ -13,7 +13,7 @@ use crate::http::answer::Answer;
 use crate::http::gate::{Late, Write, in_namespace};
 use crate::http::request::Request;
 use crate::rpc::csi::Secrets;
-use crate::table_reads::going_on;
+use crate::table_reads::spawn_detached;
 use crate::volumes::{PageQuery, StepError, Volumes};
 
 /// Using them.
@@ -58,7 +58,7 @@ drover_events::wire! {
 fn refused(error: StepError) -> Refusal {
     match error.step {
         "" => error.into(),
-        _ => Refusal::refused(error.to_string()),
+        _ => Refusal::by_rule(error.to_string()),
     }
 }
 
@@ -66,7 +66,7 @@ fn refused(error: StepError) -> Refusal {
 pub(super) async fn done<T: Send + 'static>(
     work: impl Future<Output = Result<T, StepError>> + Send + 'static,
 ) -> Result<T, Refusal> {
-    going_on(work).await?.map_err(refused)
+    spawn_detached(work).await?.map_err(refused)
 }
 
 /// Whether somebody may do this in the namespace of the request, and see plugins (CSI-17).

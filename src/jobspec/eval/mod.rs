@@ -1,4 +1,4 @@
-//! Evaluates expressions over `hcl-edit`'s syntax tree, which keeps the place of every node.
+//! Evaluates expressions over `hcl-edit`'s syntax tree, which keeps the location of every node.
 //!
 //! - A reference that no scope knows (`attr.kernel.name`, `node.unique.id`, `NOMAD_TASK_DIR`,
 //!   `env["X"]`) is no error: it stays as the text `${…}` for whoever can resolve it later.
@@ -48,7 +48,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// A problem at a place.
+    /// A problem at a location.
     pub(super) fn problem(
         &self,
         span: Option<Range<usize>>,
@@ -62,7 +62,7 @@ impl<'a> Evaluator<'a> {
     ///
     /// # Errors
     /// When it is used up.
-    pub(super) fn spend(
+    pub(super) fn charge(
         &self,
         bytes: u64,
         span: Option<Range<usize>>,
@@ -76,16 +76,16 @@ impl<'a> Evaluator<'a> {
     /// When it is used up.
     fn afford(&self, cost: Cost, span: Option<Range<usize>>) -> Result<(), Box<Diagnostic>> {
         self.budget
-            .spend(cost)
+            .charge(cost)
             .map_err(|why| self.problem(span, "Specification too large", why))
     }
 
     /// Evaluates one expression.
     ///
     /// # Errors
-    /// The first problem, with its place.
+    /// The first problem, with its location.
     pub(super) fn eval(&self, expr: &Expression, scope: &Scope<'_>) -> Evaluated {
-        self.spend(16, expr.span())?;
+        self.charge(16, expr.span())?;
         match expr {
             Expression::Null(_) => Ok(Value::Null),
             Expression::Bool(b) => Ok(Value::Bool(*b.value())),
@@ -95,7 +95,7 @@ impl<'a> Evaluator<'a> {
                 Ok(whole.map_or_else(|| Value::num(n.as_f64().unwrap_or(0.0)), Value::Int))
             }
             Expression::String(s) => {
-                self.spend(s.len() as u64, expr.span())?;
+                self.charge(s.len() as u64, expr.span())?;
                 Ok(Value::Str(s.value().clone()))
             }
             Expression::Array(items) => items
@@ -120,7 +120,7 @@ impl<'a> Evaluator<'a> {
     fn variable(&self, name: &str, scope: &Scope<'_>, span: Option<Range<usize>>) -> Evaluated {
         match scope.get(name) {
             Some(value) => {
-                self.spend(value.weight(), span)?;
+                self.charge(value.weight(), span)?;
                 Ok(value.clone())
             }
             None => Ok(Value::Str(format!("${{{name}}}"))),
@@ -230,7 +230,7 @@ impl<'a> Evaluator<'a> {
                 format!("Call to function {name:?} failed: {text}."),
             ),
         })?;
-        self.spend(result.weight(), span)?;
+        self.charge(result.weight(), span)?;
         Ok(result)
     }
 
@@ -252,7 +252,7 @@ impl<'a> Evaluator<'a> {
         let mut list = Vec::new();
         let mut map: BTreeMap<String, Value> = BTreeMap::new();
         for (key, value) in pairs {
-            self.spend(0, span.clone())?;
+            self.charge(0, span.clone())?;
             let mut inner = scope.child();
             if let Some(name) = &f.intro.key_var {
                 inner.set(name.as_str(), key);

@@ -1,4 +1,5 @@
-//! Strings and heredocs with `${…}` and `%{…}` in them.
+//! Strings and heredocs with `${…}` and `%{…}` in them. What they build is charged to the budget of
+//! the specification (`budget.rs`), which bounds the work of one parse.
 
 use super::super::value::Value;
 use super::{Diagnostic, Evaluated, Evaluator, Scope};
@@ -96,7 +97,7 @@ impl Evaluator<'_> {
         for element in first.into_iter().chain(second).chain(elements) {
             self.element(element, scope, &mut out)?;
         }
-        self.spend(out.text.len() as u64, span)?;
+        self.charge(out.text.len() as u64, span)?;
         Ok(Value::Str(out.text))
     }
 
@@ -119,7 +120,7 @@ impl Evaluator<'_> {
         for element in heredoc.template.iter() {
             self.element(element, scope, &mut out)?;
         }
-        self.spend(out.text.len() as u64, span)?;
+        self.charge(out.text.len() as u64, span)?;
         Ok(Value::Str(out.text))
     }
 
@@ -162,7 +163,7 @@ impl Evaluator<'_> {
                 detail,
             ));
         };
-        self.spend(text.len() as u64, i.expr.span())?;
+        self.charge(text.len() as u64, i.expr.span())?;
         out.before(i.strip);
         out.text.push_str(&text);
         out.after(i.strip);
@@ -181,7 +182,7 @@ impl Evaluator<'_> {
             self.element(element, scope, out)?;
         }
         out.depth -= 1;
-        self.spend(
+        self.charge(
             out.text.len().saturating_sub(before) as u64,
             template.span(),
         )
@@ -227,8 +228,8 @@ impl Evaluator<'_> {
         let collection = self.eval(&f.collection_expr, scope)?;
         out.before(f.strip);
         for (key, value) in self.pairs(collection, f.collection_expr.span())? {
-            // What the round writes is paid before it is written.
-            self.spend(literals(&f.template), f.collection_expr.span())?;
+            // Charge the iteration's literals before it runs.
+            self.charge(literals(&f.template), f.collection_expr.span())?;
             let mut inner = scope.child();
             if let Some(name) = &f.key_var {
                 inner.set(name.as_str(), key);

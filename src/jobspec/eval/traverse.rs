@@ -63,7 +63,7 @@ impl Evaluator<'_> {
             value = inner;
             taken += 1;
         }
-        self.spend(value.weight(), span.clone())?;
+        self.charge(value.weight(), span.clone())?;
         self.descend(value.clone(), &steps[taken..], scope, span)
     }
 

@@ -13,7 +13,7 @@ const MOST: isize = 96 << 20;
 
 /// A call as an expression makes it.
 fn call(name: &str, args: Vec<Value>, budget: &Budget) -> Result<Value, String> {
-    budget.spend(forecast(name, &args))?;
+    budget.charge(forecast(name, &args))?;
     let called = Functions::Server.call(name, args, budget);
     called.map_err(|error| match error {
         CallError::Unknown => panic!("there is no {name}"),

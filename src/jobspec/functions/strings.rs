@@ -149,14 +149,14 @@ fn regex(text: &str, pattern: &str, with: &str, budget: &Budget) -> Outcome {
         steps: steps as u64,
     };
     // A class of one letter may stand for hundreds of ranges.
-    budget.spend(steps(pattern.len().saturating_mul(64)))?;
+    budget.charge(steps(pattern.len().saturating_mul(64)))?;
     let pattern = pattern::compile_small(pattern)?;
     // Groups lie within the match, so that each reference to one brings at most its length.
     let references = with.matches('$').count();
     let (mut out, mut end) = (String::new(), 0);
     let mut matches = pattern.captures_iter(text);
     loop {
-        budget.spend(steps((text.len() - end) / 64))?;
+        budget.charge(steps((text.len() - end) / 64))?;
         let Some(groups) = matches.next() else { break };
         let found = groups.get_match();
         let brought = references.saturating_mul(found.len());

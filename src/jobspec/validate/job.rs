@@ -179,7 +179,7 @@ fn launchers(job: &Job, errors: &mut Vec<String>) {
             periodic.spec.is_empty() && periodic.specs.is_empty(),
             || "Must specify a spec".into(),
         );
-        if let Err(text) = cron::bounded(periodic) {
+        if let Err(text) = cron::check_limits(periodic) {
             errors.push(text);
             return;
         }
@@ -194,7 +194,7 @@ fn launchers(job: &Job, errors: &mut Vec<String>) {
                 for spec in one.into_iter().chain(periodic.specs.iter()) {
                     match Schedule::parse(spec) {
                         Err(err) => errors.push(format!("Invalid cron spec {spec:?}: {err}")),
-                        Ok(schedule) => when(errors, !schedule.comes(), || {
+                        Ok(schedule) => when(errors, !schedule.ever_occurs(), || {
                             format!("Invalid cron spec {spec:?}: there is no such day")
                         }),
                     }

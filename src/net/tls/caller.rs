@@ -1,4 +1,4 @@
-//! How others are called over TLS: whom a caller trusts, and what he shows.
+//! How others are called over TLS: whom a caller trusts, and what the caller shows.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use super::provider;
 /// Whom a caller trusts.
 #[derive(Debug)]
 pub enum Trusted {
-    /// Whoever shows a certificate of one of these, for the name that is called.
+    /// A peer with a certificate of one of these authorities, for the name that is called.
     These(RootCertStore),
-    /// Anybody, whatever he shows.
+    /// Any peer, whatever certificate it shows.
     Anybody,
 }
 
 /// The certificate that a caller shows, with its chain, and its key.
 pub type Own = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-/// Why nobody can be called so.
+/// Why no caller can be configured so.
 #[derive(Debug, thiserror::Error)]
 pub enum CallerError {
     /// The cryptography goes with no version of TLS.
@@ -31,7 +31,7 @@ pub enum CallerError {
     Key(#[source] Error),
 }
 
-/// What a caller does who speaks this protocol.
+/// The configuration of a caller for this protocol.
 ///
 /// # Errors
 /// [`CallerError`].

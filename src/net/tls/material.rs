@@ -110,7 +110,7 @@ pub(super) fn read(
     let chain = certificates(&cert.read()?).map_err(|why| cert.bad(&why))?;
     let first = chain.first().and_then(|der| Certificate::read(der));
     let first = first.ok_or_else(|| cert.bad("holds no certificate"))?;
-    // Whoever is shown a chain takes none of it once a part is over.
+    // A peer refuses the whole chain once a part of it has expired.
     let mut ends = first.until;
     for part in chain.iter().filter_map(|der| Certificate::read(der)) {
         in_time(&cert, &part, now)?;

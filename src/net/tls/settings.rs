@@ -43,7 +43,7 @@ pub struct TlsSettings {
 /// The versions from this one on.
 ///
 /// # Errors
-/// Nobody here speaks it; the text has those that can be chosen.
+/// It is not supported; the text has those that can be chosen.
 pub fn min_version(name: &str) -> Result<Vec<&'static SupportedProtocolVersion>, String> {
     Ok(match config::min_version(name)? {
         "tls13" => vec![&TLS13],

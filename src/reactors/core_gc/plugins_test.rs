@@ -94,7 +94,7 @@ async fn plg_03_a_plugin_that_cannot_be_read_keeps_no_other_from_being_collected
     let mut each = Each::default();
     gc.collect(&context(&direct), &mut each).await.unwrap();
     let view = direct.projections.view();
-    let there = |id| view.modified::<CsiPlugins>(id).unwrap().is_some();
+    let there = |id| view.modify_index::<CsiPlugins>(id).unwrap().is_some();
     assert_eq!([STRAY, "worse", USED].map(there), [true, false, true]);
     assert_eq!(each.failed(), 1);
 }

@@ -21,8 +21,8 @@ use crate::commands::eval::ReapEvals;
 use crate::commands::job::PurgeJobs;
 use crate::commands::node::DeregisterNodes;
 use crate::error::{Code, Refusal};
-use crate::reactors::driver::{Context, Failure};
 use crate::reactors::each::Each;
+use crate::reactors::runner::{Context, Failure};
 
 /// How many rows one event removes, roughly.
 pub(super) const BATCH: usize = 400;
@@ -116,23 +116,23 @@ impl<'a> Sweep<'a> {
         let to = &mut self.collected;
         for over in batch {
             for id in &over.evals {
-                to.evals += usize::from(view.modified::<Evals>(id.as_str())?.is_none());
+                to.evals += usize::from(!view.contains::<Evals>(id.as_str())?);
             }
             for id in &over.allocs {
-                to.allocs += usize::from(view.modified::<Allocs>(id.as_str())?.is_none());
+                to.allocs += usize::from(!view.contains::<Allocs>(id.as_str())?);
             }
             match &over.what {
                 What::Eval => {}
                 What::Job(namespace, id, _) => {
                     let key = (namespace.as_str(), id.as_str());
-                    to.jobs += usize::from(view.modified::<Jobs>(key)?.is_none());
+                    to.jobs += usize::from(!view.contains::<Jobs>(key)?);
                 }
                 What::Deployment(id) => {
-                    let known = view.modified::<Deployments>(id.as_str())?;
+                    let known = view.modify_index::<Deployments>(id.as_str())?;
                     to.deployments += usize::from(known.is_none());
                 }
                 What::Node(id) => {
-                    to.nodes += usize::from(view.modified::<Nodes>(id.as_str())?.is_none());
+                    to.nodes += usize::from(!view.contains::<Nodes>(id.as_str())?);
                 }
             }
         }

@@ -12,8 +12,8 @@ use super::Cutoffs;
 use crate::commands::Command;
 use crate::commands::csi::{ClaimVolume, DeleteCsiPlugin};
 use crate::error::Refusal;
-use crate::reactors::driver::{Context, Failure};
 use crate::reactors::each::Each;
+use crate::reactors::runner::{Context, Failure};
 
 /// Volumes that are looked at in one view.
 const BATCH: usize = 1_000;

@@ -469,7 +469,7 @@ fn a_mark_is_guarded_by_the_nodes_it_was_decided_for() {
     assert_eq!(guards, [view.guard::<Nodes>(node(1).id.as_str()).unwrap()]);
     assert_eq!(
         moves.cause(&view),
-        view.modified::<Nodes>(node(1).id.as_str()).unwrap()
+        view.modify_index::<Nodes>(node(1).id.as_str()).unwrap()
     );
 }
 

@@ -21,8 +21,8 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
 use self::look::{Steps, look};
-use super::driver::{Activation, Context, Failure, Reactor, Scope};
 use super::each::Each;
+use super::runner::{Activation, Context, Failure, Reactor, Scope};
 use crate::commands::Command;
 use crate::commands::node::CompleteDrains;
 use crate::error::Refusal;

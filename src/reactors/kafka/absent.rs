@@ -7,7 +7,7 @@ mod source;
 use drover_projections::Interest;
 use futures_util::future::BoxFuture;
 
-use super::driver::{Activation, Context, Failure, Reactor, Scope};
+use super::runner::{Activation, Context, Failure, Reactor, Scope};
 use crate::config::KafkaConfig;
 
 pub use held::{Hold, PublisherPosition};

@@ -140,13 +140,13 @@ pub(super) struct Tally {
     pub failed: Option<KafkaError>,
 }
 
-/// What hears a producer's reports and errors.
-pub(super) struct Ears {
+/// Receives a producer's delivery reports and errors.
+pub(super) struct PublisherContext {
     shared: Arc<PublisherStatus>,
     tally: Mutex<Tally>,
 }
 
-impl Ears {
+impl PublisherContext {
     pub(super) fn new(shared: &Arc<PublisherStatus>) -> Self {
         Self {
             shared: Arc::clone(shared),
@@ -164,7 +164,7 @@ impl Ears {
     }
 }
 
-impl ClientContext for Ears {
+impl ClientContext for PublisherContext {
     fn log(&self, _: RDKafkaLogLevel, facility: &str, message: &str) {
         tracing::debug!(facility, "librdkafka: {message}");
     }
@@ -188,7 +188,7 @@ impl ClientContext for Ears {
     }
 }
 
-impl ProducerContext for Ears {
+impl ProducerContext for PublisherContext {
     type DeliveryOpaque = ();
 
     fn delivery(&self, result: &DeliveryResult<'_>, (): ()) {
@@ -202,10 +202,10 @@ impl ProducerContext for Ears {
     }
 }
 
-/// A client whose errors are told by what it answers.
-pub(super) struct Quiet;
+/// For a client whose calls return their errors: callbacks only log.
+pub(super) struct SilentContext;
 
-impl ClientContext for Quiet {
+impl ClientContext for SilentContext {
     fn log(&self, _: RDKafkaLogLevel, facility: &str, message: &str) {
         tracing::debug!(facility, "librdkafka: {message}");
     }
@@ -215,7 +215,7 @@ impl ClientContext for Quiet {
     }
 }
 
-impl ConsumerContext for Quiet {}
+impl ConsumerContext for SilentContext {}
 
 /// An error without values of the configuration, which may be secrets.
 pub(super) fn plain(error: &KafkaError) -> String {

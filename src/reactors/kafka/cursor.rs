@@ -10,8 +10,8 @@ use rdkafka::message::Message;
 use rdkafka::{Offset, TopicPartitionList};
 use serde::{Deserialize, Serialize};
 
-use super::super::driver::Failure;
-use super::client::{Quiet, consumer, explain};
+use super::super::runner::Failure;
+use super::client::{SilentContext, consumer, explain};
 use super::status::PublisherStatus;
 use crate::config::KafkaConfig;
 
@@ -42,9 +42,9 @@ pub(super) fn read(
     let topic = config.cursor_topic();
     let what = format!("reading the position from {topic}");
     let failed = |error: KafkaError| explain(&what, &error, "");
-    let open = |committed| -> Result<BaseConsumer<Quiet>, String> {
+    let open = |committed| -> Result<BaseConsumer<SilentContext>, String> {
         let client = consumer(config, id, committed);
-        client.create_with_context(Quiet).map_err(failed)
+        client.create_with_context(SilentContext).map_err(failed)
     };
     let (committed, all) = (open(true)?, open(false)?);
     let deadline = Instant::now() + config.timeout;
@@ -79,7 +79,7 @@ pub(super) fn read(
 
 /// The last record of `id` from `start` to the end.
 fn last(
-    consumer: &BaseConsumer<Quiet>,
+    consumer: &BaseConsumer<SilentContext>,
     (topic, start): (&str, i64),
     id: &str,
     deadline: Instant,

@@ -6,7 +6,7 @@ use drover_projections::View;
 use drover_projections::tables::cluster_meta::ClusterMetaTable;
 use parking_lot::Mutex;
 
-use super::super::driver::Failure;
+use super::super::runner::Failure;
 use crate::log::{LogEngine, LogError};
 
 /// What a publisher tells of its position, and retention asks. On the leader it is where the

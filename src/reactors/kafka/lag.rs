@@ -9,7 +9,7 @@ use drover_events::cluster::PublisherLagged;
 use drover_projections::tables::cluster_meta::ClusterMetaTable;
 use serde_json::Value;
 
-use super::super::driver::{Context, Failure};
+use super::super::runner::{Context, Failure};
 use super::status::{PublisherStatus, StatusSnapshot};
 use crate::commands::Command;
 use crate::commands::cluster::{SayPublisherCaughtUp, SayPublisherLags};

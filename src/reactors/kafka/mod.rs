@@ -39,7 +39,7 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
 use self::status::StatusSnapshot;
-use super::driver::{Activation, Context, Failure, Reactor, Scope};
+use super::runner::{Activation, Context, Failure, Reactor, Scope};
 
 pub use client::validate;
 pub use held::{Hold, PublisherPosition};

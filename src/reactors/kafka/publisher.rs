@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use drover_projections::Projections;
 use drover_projections::tables::cluster_meta::ClusterMetaTable;
 
-use super::super::driver::Failure;
+use super::super::runner::Failure;
 use super::KafkaSource;
 use super::reader::{LogSource, MessageBatch};
-use super::session::Session;
+use super::session::ProducerSession;
 use super::status::{PublisherStatus, StatusSnapshot};
 use crate::config::KafkaConfig;
 use crate::log::LogEngine;
@@ -133,7 +133,8 @@ impl Worker {
         };
         let epoch = hex::encode(self.source.log.epoch().id);
         let layout = &self.source.layout;
-        let (session, cursor) = Session::open(&self.config, &self.shared, layout, (id, epoch))?;
+        let (session, cursor) =
+            ProducerSession::open(&self.config, &self.shared, layout, (id, epoch))?;
         let applied = self.source.projections.applied_index();
         let position = match cursor {
             Some(cursor) if cursor.index > applied => {
@@ -161,7 +162,7 @@ impl Worker {
         self.source.check_horizon(position + 1)?;
         tracing::info!(position, "events are published to Kafka");
         self.shared.with(|state| {
-            state.reached();
+            state.set_connected();
             state.published = Some(position);
         });
         self.stream(&session, position)
@@ -185,7 +186,7 @@ impl Worker {
     }
 
     /// Publishes what the reader makes until something fails or somebody says stop.
-    fn stream(&self, session: &Session<'_>, position: u64) -> Result<(), Failure> {
+    fn stream(&self, session: &ProducerSession<'_>, position: u64) -> Result<(), Failure> {
         let ended = AtomicBool::new(false);
         let (sender, receiver) = sync_channel(1);
         std::thread::scope(|scope| {
@@ -202,7 +203,7 @@ impl Worker {
 
     fn drain(
         &self,
-        session: &Session<'_>,
+        session: &ProducerSession<'_>,
         batches: &Receiver<Result<MessageBatch, Failure>>,
     ) -> Result<(), Failure> {
         let mut stated = Instant::now();
@@ -227,7 +228,7 @@ impl Worker {
                 state.oversized += batch.oversized;
                 state.missed += batch.missed;
                 if !silent {
-                    state.reached();
+                    state.set_connected();
                 }
                 state.reported &= silent;
             });

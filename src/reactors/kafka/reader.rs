@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use drover_events::public::PublicFields;
 use drover_projections::{Change, Projections, View};
 
-use super::super::driver::Failure;
+use super::super::runner::Failure;
 use super::KafkaSource;
 use super::record::{Encoder, Format, Header, Message, Style};
 use super::routes::{Filter, Layout};

@@ -24,7 +24,7 @@ use std::ops::Range;
 use drover_events::{Actor, ActorKind, Recorded};
 use drover_projections::{Change, Rejection};
 
-use super::super::driver::Failure;
+use super::super::runner::Failure;
 use super::routes::{Layout, Route, Routed, cut};
 use crate::history::record::numbers::Numbers;
 use crate::history::record::split::split;

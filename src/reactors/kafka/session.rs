@@ -10,8 +10,8 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer};
 
-use super::super::driver::Failure;
-use super::client::{Ears, Quiet, connection, explain, producer};
+use super::super::runner::Failure;
+use super::client::{PublisherContext, SilentContext, connection, explain, producer};
 use super::cursor::{self, Cursor};
 use super::reader::MessageBatch;
 use super::record::Message;
@@ -20,28 +20,30 @@ use super::status::{PublisherState, PublisherStatus};
 use crate::config::KafkaConfig;
 
 /// A connected producer.
-pub(super) struct Session<'a> {
+pub(super) struct ProducerSession<'a> {
     config: &'a KafkaConfig,
     shared: &'a Arc<PublisherStatus>,
     layout: &'a Layout,
-    producer: BaseProducer<Ears>,
+    producer: BaseProducer<PublisherContext>,
     cursor_topic: String,
     /// The transactional id, and the position's key.
     id: String,
-    epoch: String,
+    /// The epoch of the log whose events are published: an index counts within one only.
+    log_epoch: String,
 }
 
-/// Long calls are made in pieces of this, so that their errors are heard and a stop is noticed.
-const PIECE: Duration = Duration::from_secs(1);
-/// After this a limit that was searched for is searched for anew.
-const REGAIN: Duration = Duration::from_secs(600);
-/// How long reports are waited for at once.
+/// Timeout of one attempt of a long call, which is repeated: so its errors are reported meanwhile
+/// and a stop is noticed.
+const CALL_TIMEOUT: Duration = Duration::from_secs(1);
+/// After this a message limit found by a binary search is reset, and searched for again.
+const LIMIT_RESET_AFTER: Duration = Duration::from_secs(600);
+/// Timeout of one poll for delivery reports.
 const POLL: Duration = Duration::from_millis(1);
 /// How often brokers are asked whether they are there while nothing is published.
 const PROBE: Duration = Duration::from_secs(2);
 
-impl<'a> Session<'a> {
-    /// Connects, fences whoever published under `id` before, and answers the position.
+impl<'a> ProducerSession<'a> {
+    /// Connects, fences the producer that published under `id` before, and returns the position.
     ///
     /// # Errors
     /// What to check, in words.
@@ -49,21 +51,24 @@ impl<'a> Session<'a> {
         config: &'a KafkaConfig,
         shared: &'a Arc<PublisherStatus>,
         layout: &'a Layout,
-        (id, epoch): (String, String),
+        (id, log_epoch): (String, String),
     ) -> Result<(Self, Option<Cursor>), Failure> {
         let limit = shared.with(|state| {
             state.hint.clear();
             state.sessions += 1;
-            // Where nobody says what the topics take, a search by halves may have gone too low.
-            if state.refused.is_some_and(|at| at.elapsed() >= REGAIN) {
-                state.refused = None;
-                state.message_limit = state.most;
+            // Where the topics do not report their limit, a binary search may have gone too low.
+            if state
+                .too_large_since
+                .is_some_and(|at| at.elapsed() >= LIMIT_RESET_AFTER)
+            {
+                state.too_large_since = None;
+                state.message_limit = state.max_limit;
             }
             state.message_limit
         });
         let client = producer(config, &id, limit);
         let producer = client
-            .create_with_context(Ears::new(shared))
+            .create_with_context(PublisherContext::new(shared))
             .map_err(|error| explain("starting a producer", &error, ""))?;
         let session = Self {
             config,
@@ -72,24 +77,25 @@ impl<'a> Session<'a> {
             producer,
             cursor_topic: config.cursor_topic(),
             id,
-            epoch,
+            log_epoch,
         };
         if config.exactly_once {
-            session.insist("fencing the former producer", |producer| {
-                producer.init_transactions(PIECE)
+            session.retry_until_deadline("fencing the former producer", |producer| {
+                producer.init_transactions(CALL_TIMEOUT)
             })?;
         }
         if config.create_topics {
             session.create_topics()?;
         }
-        // Who may not create topics may not ask either: only where it matters.
-        if config.create_topics || shared.with(|state| state.refused.is_some()) {
+        // A user without CREATE usually lacks DESCRIBE_CONFIGS too, so it is called only when
+        // needed.
+        if config.create_topics || shared.with(|state| state.too_large_since.is_some()) {
             session.ask_topics()?;
         }
         if shared.with(|state| state.message_limit) < limit {
-            // The producer was told of a larger one; the next is told of this.
-            let Self { id, epoch, .. } = session;
-            return Self::open(config, shared, layout, (id, epoch));
+            // The producer was configured with a larger limit; the next one gets this.
+            let Self { id, log_epoch, .. } = session;
+            return Self::open(config, shared, layout, (id, log_epoch));
         }
         let cursor =
             cursor::read(config, shared, &session.id).map_err(|error| session.with_hint(error))?;
@@ -119,10 +125,10 @@ impl<'a> Session<'a> {
     }
 
     /// Makes a call again until it succeeds, fails for good, or time is up.
-    fn insist(
+    fn retry_until_deadline(
         &self,
         what: &str,
-        call: impl Fn(&BaseProducer<Ears>) -> Result<(), KafkaError>,
+        call: impl Fn(&BaseProducer<PublisherContext>) -> Result<(), KafkaError>,
     ) -> Result<(), Failure> {
         let deadline = Instant::now() + self.config.timeout;
         loop {
@@ -144,19 +150,19 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Creates what is missing. A user who may not is fine where nothing is.
+    /// Creates missing topics. A user without the permission is fine if no topic is missing.
     fn create_topics(&self) -> Result<(), Failure> {
         let what = "creating topics";
         let failed = |error: KafkaError| self.failure(what, &error);
-        let admin: AdminClient<Quiet> = connection(self.config)
-            .create_with_context(Quiet)
+        let admin: AdminClient<SilentContext> = connection(self.config)
+            .create_with_context(SilentContext)
             .map_err(failed)?;
         // The brokers' own default.
         const REPLICATION: TopicReplication<'static> = TopicReplication::Fixed(-1);
         let partitions = i32::try_from(self.config.partitions)?;
         let names = self.layout.names().iter();
-        // Messages have the time of their events: what is older than what the brokers keep would
-        // be gone as soon as it is there.
+        // Messages have the time of their events: one that is older than the retention would be
+        // dropped as soon as it is written.
         let retention = self.config.retention_ms().to_string();
         let mut topics: Vec<_> = names
             .map(|name| {
@@ -186,11 +192,11 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Asks how long the first topic keeps messages, and how large they may be in any of them. A
-    /// user who may not ask goes on without.
+    /// Asks how long the first topic keeps messages, and how large they may be in any of them. For
+    /// a user without the permission it goes on without.
     fn ask_topics(&self) -> Result<(), Failure> {
-        let admin: AdminClient<Quiet> = connection(self.config)
-            .create_with_context(Quiet)
+        let admin: AdminClient<SilentContext> = connection(self.config)
+            .create_with_context(SilentContext)
             .map_err(|error| self.failure("asking about topics", &error))?;
         let options = AdminOptions::new().request_timeout(Some(self.config.timeout));
         let names = self.layout.names().iter();
@@ -204,7 +210,7 @@ impl<'a> Session<'a> {
             .iter()
             .filter_map(|found| number(found, "max.message.bytes"));
         if let Some(largest) = largest.min().and_then(|bytes| usize::try_from(bytes).ok()) {
-            self.shared.with(|state| state.topics_take(largest));
+            self.shared.with(|state| state.set_topic_limit(largest));
         }
         self.note_retention(
             described
@@ -251,8 +257,8 @@ impl<'a> Session<'a> {
         self.send_cursor(batch.last, deadline)?;
         self.wait_for_acks(batch.messages.len() + 1, deadline)?;
         if exactly_once {
-            self.insist("committing a transaction", |producer| {
-                producer.commit_transaction(PIECE)
+            self.retry_until_deadline("committing a transaction", |producer| {
+                producer.commit_transaction(CALL_TIMEOUT)
             })?;
         }
         Ok(())
@@ -285,7 +291,7 @@ impl<'a> Session<'a> {
     fn send_cursor(&self, index: u64, deadline: Instant) -> Result<(), Failure> {
         let cursor = Cursor {
             index,
-            epoch: self.epoch.clone(),
+            epoch: self.log_epoch.clone(),
         };
         let payload = serde_json::to_vec(&cursor)?;
         let record = BaseRecord::to(&self.cursor_topic)
@@ -325,7 +331,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Nothing failed, nobody stops us, and there is time left.
+    /// Checks that nothing failed, that no stop was requested, and that there is time left.
     fn check(&self, deadline: Instant) -> Result<(), Failure> {
         if let Some(error) = self.producer.context().tally().failed {
             return Err(self.failure("publishing", &error));
@@ -340,23 +346,23 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// Lets errors be heard while there is nothing to publish, and asks now and then whether a
-    /// broker is there: none is spoken to otherwise, and one that died would not be missed.
+    /// Polls for errors while there is nothing to publish, and asks now and then whether a broker
+    /// is there: none is called otherwise, and one that died would not be noticed.
     pub(super) fn listen(&self) {
         self.producer.poll(Duration::ZERO);
         let due = self
             .shared
-            .with(|state| state.requested.is_none_or(|at| at.elapsed() >= PROBE));
+            .with(|state| state.last_probe.is_none_or(|at| at.elapsed() >= PROBE));
         if !due {
             return;
         }
         let topic = self.layout.names().first().map(String::as_str);
-        let answer = self.producer.client().fetch_metadata(topic, PIECE);
+        let answer = self.producer.client().fetch_metadata(topic, CALL_TIMEOUT);
         let hint = self.hint();
         self.shared.with(|state| {
-            state.requested = Some(Instant::now());
+            state.last_probe = Some(Instant::now());
             match answer {
-                Ok(_) => state.reached(),
+                Ok(_) => state.set_connected(),
                 Err(error) => {
                     state.connected = false;
                     state.error = explain("asking whether brokers are there", &error, &hint);
@@ -366,7 +372,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// A setting of a topic that is a number, where it was told.
+/// A setting of a topic that is a number, where the broker returned it.
 fn number(found: &ConfigResourceResult, name: &str) -> Option<i64> {
     let entries = &found.as_ref().ok()?.entries;
     let entry = entries.iter().find(|entry| entry.name == name)?;

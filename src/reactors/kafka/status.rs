@@ -43,18 +43,19 @@ pub(super) struct PublisherState {
     /// The largest message that is tried.
     #[serde(skip)]
     pub message_limit: usize,
-    /// The largest that configuration and topics allow, as far as the topics tell.
+    /// The largest message that configuration and topics allow, as far as the topics report it.
     #[serde(skip)]
-    pub most: usize,
+    pub max_limit: usize,
     /// The largest that is configured.
     #[serde(skip)]
     configured: usize,
-    /// When one was refused all the same, and the limit searched for by halves.
+    /// Since when a message within the limit was refused as too large, and the limit is found by a
+    /// binary search.
     #[serde(skip)]
-    pub refused: Option<Instant>,
+    pub too_large_since: Option<Instant>,
     /// When brokers were last asked whether they are there.
     #[serde(skip)]
-    pub requested: Option<Instant>,
+    pub last_probe: Option<Instant>,
     #[serde(skip)]
     stop: bool,
     #[serde(skip)]
@@ -66,19 +67,21 @@ impl PublisherState {
     /// least.
     pub(super) fn too_large(&mut self) {
         self.message_limit = (self.message_limit / 2).max(LEAST_LIMIT);
-        self.refused = Some(Instant::now());
+        self.too_large_since = Some(Instant::now());
     }
 
-    /// The topics say how large a message they take.
-    pub(super) fn topics_take(&mut self, bytes: usize) {
-        let most = self.configured.min(bytes).max(LEAST_LIMIT);
-        if most != self.most || most < self.message_limit {
-            (self.most, self.message_limit, self.refused) = (most, most, None);
+    /// Sets the largest message that the topics accept.
+    pub(super) fn set_topic_limit(&mut self, bytes: usize) {
+        let max_limit = self.configured.min(bytes).max(LEAST_LIMIT);
+        if max_limit != self.max_limit || max_limit < self.message_limit {
+            self.max_limit = max_limit;
+            self.message_limit = max_limit;
+            self.too_large_since = None;
         }
     }
 
     /// Brokers have answered.
-    pub(super) fn reached(&mut self) {
+    pub(super) fn set_connected(&mut self) {
         self.connected = true;
         self.error.clear();
         self.hint.clear();
@@ -96,7 +99,7 @@ impl PublisherStatus {
     pub(super) fn new(config: &KafkaConfig) -> Self {
         let state = PublisherState {
             message_limit: config.max_message_bytes,
-            most: config.max_message_bytes,
+            max_limit: config.max_message_bytes,
             configured: config.max_message_bytes,
             ..PublisherState::default()
         };
@@ -115,7 +118,7 @@ impl PublisherStatus {
         self.state.lock().stop
     }
 
-    /// Wakes whoever waits.
+    /// Wakes the threads that wait.
     pub(super) fn ring(&self) {
         self.state.lock().rings += 1;
         self.bell.notify_all();
@@ -329,15 +332,15 @@ mod tests {
         let shared = PublisherStatus::new(&config);
         let limit = || shared.with(|state| state.message_limit);
         assert_eq!(limit(), config.max_message_bytes);
-        shared.with(|state| state.topics_take(900_000));
+        shared.with(|state| state.set_topic_limit(900_000));
         assert_eq!(limit(), 900_000);
         shared.with(PublisherState::too_large);
         assert_eq!(limit(), 450_000);
         // Asked again they say the same: it stays what was found.
-        shared.with(|state| state.topics_take(900_000));
+        shared.with(|state| state.set_topic_limit(900_000));
         assert_eq!(limit(), 450_000);
         // They were set to take more.
-        shared.with(|state| state.topics_take(2 << 20));
+        shared.with(|state| state.set_topic_limit(2 << 20));
         assert_eq!(limit(), config.max_message_bytes);
         for _ in 0..40 {
             shared.with(PublisherState::too_large);

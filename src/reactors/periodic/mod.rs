@@ -1,10 +1,11 @@
 //! The periodic dispatcher: launches periodic jobs when their time comes.
 //!
-//! What is due follows from the specification and the last launch in the state ([`slots`]); a slot
-//! is taken by an event that is guarded by that row, so that it is taken once, whoever asks and how
-//! often. What was missed while nobody led is caught up with by one launch at most.
+//! What is due follows from the specification and the last launch in the state ([`launch_times`]);
+//! a launch time is taken by an event that is guarded by that row, so that it is taken once,
+//! however often it is tried. What was missed while nobody led is caught up with by one launch at
+//! most.
 
-pub mod slots;
+pub mod launch_times;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,9 +21,9 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
-use self::slots::due;
-use super::driver::{Activation, Context, Failure, Reactor, Scope};
+use self::launch_times::due;
 use super::each::Each;
+use super::runner::{Activation, Context, Failure, Reactor, Scope};
 use crate::commands::job::LaunchPeriodic;
 
 /// The longest sleep: the clock on the wall may be set meanwhile.
@@ -101,7 +102,7 @@ impl LaunchCache {
     fn note(&mut self, view: &View, job: &Job, each: &mut Each) {
         self.read += 1;
         let next = each.look(&job.id, || -> Result<_, Failure> {
-            Ok(slots::next(job, launched(view, job)?)?)
+            Ok(launch_times::next(job, launched(view, job)?)?)
         });
         // What failed is looked at again when it is its turn.
         let key = (job.namespace.clone(), job.id.clone());
@@ -155,12 +156,12 @@ fn look_at(
     let Some(job) = view.get::<Jobs>(key)? else {
         return Ok((None, None));
     };
-    let (slot, next) = due(&job, launched(view, &job)?, wall)?;
-    let launch = slot.map(|slot| LaunchPeriodic {
+    let (launch_time, next) = due(&job, launched(view, &job)?, wall)?;
+    let launch = launch_time.map(|launch_time| LaunchPeriodic {
         namespace: job.namespace,
         job_id: job.id,
         job_modify_index: job.job_modify_index,
-        slot,
+        launch_time,
     });
     Ok((launch, next))
 }

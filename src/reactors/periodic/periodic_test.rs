@@ -77,7 +77,7 @@ impl Stage {
         children.into_iter().map(|job| Job::clone(&job)).collect()
     }
 
-    fn slots(&self) -> Vec<i64> {
+    fn launches(&self) -> Vec<i64> {
         let second = |job: &Job| {
             job.id
                 .strip_prefix("tick/periodic-")
@@ -142,7 +142,7 @@ async fn a_slot_is_launched_once_as_a_child_of_the_job() {
     );
     stage.now = (stage.now / MINUTE + 1) * MINUTE;
     stage.activate().await;
-    assert_eq!(stage.slots(), [stage.now]);
+    assert_eq!(stage.launches(), [stage.now]);
     let child = stage.children().remove(0);
     assert_eq!(child.id, format!("tick/periodic-{}", stage.now / SECOND));
     assert_eq!(
@@ -163,7 +163,7 @@ async fn a_slot_is_launched_once_as_a_child_of_the_job() {
             .await
             .unwrap();
     }
-    assert_eq!(stage.slots().len(), 1);
+    assert_eq!(stage.launches().len(), 1);
     let summary = view_summary(&stage);
     assert_eq!((summary.pending, summary.running, summary.dead), (1, 0, 0));
 }
@@ -179,12 +179,12 @@ async fn of_many_missed_slots_one_is_caught_up_with() {
     let mut stage = Stage::new(periodic("*/5 * * * *"));
     stage.now += 24 * 60 * MINUTE + 17 * SECOND;
     stage.activate().await;
-    let slot = stage.now / (5 * MINUTE) * (5 * MINUTE);
-    assert_eq!(stage.slots(), [slot], "the last of them");
+    let launch_time = stage.now / (5 * MINUTE) * (5 * MINUTE);
+    assert_eq!(stage.launches(), [launch_time], "the last of them");
     stage.activate().await;
-    stage.now = slot + 5 * MINUTE;
+    stage.now = launch_time + 5 * MINUTE;
     stage.activate().await;
-    assert_eq!(stage.slots(), [slot, slot + 5 * MINUTE]);
+    assert_eq!(stage.launches(), [launch_time, launch_time + 5 * MINUTE]);
 }
 
 #[tokio::test]
@@ -200,7 +200,7 @@ async fn a_launch_that_is_refused_is_tried_again_and_holds_up_nobody() {
     assert!(stage.children().is_empty());
     stage.now += AGAIN;
     stage.activate().await;
-    assert_eq!(stage.slots().len(), 1);
+    assert_eq!(stage.launches().len(), 1);
 }
 
 #[tokio::test]
@@ -211,7 +211,7 @@ async fn two_who_launch_the_same_slot_launch_it_once() {
         namespace: "default".into(),
         job_id: "tick".into(),
         job_modify_index: parent.job_modify_index,
-        slot: stage.now,
+        launch_time: stage.now,
     };
     // Both decide before either is applied: the guards settle it.
     let view = stage.direct.projections.view();
@@ -231,10 +231,10 @@ async fn two_who_launch_the_same_slot_launch_it_once() {
         .collect();
     assert!(matches!(outcomes[0], Outcome::Applied(_)), "{outcomes:?}");
     assert!(matches!(outcomes[1], Outcome::Rejected(_)), "{outcomes:?}");
-    assert_eq!(stage.slots().len(), 1);
+    assert_eq!(stage.launches().len(), 1);
     let (_, again) = stage.direct.command(&launch).unwrap();
     assert!(matches!(again, Outcome::Applied(_)));
-    assert_eq!(stage.slots().len(), 1, "a retry finds the slot taken");
+    assert_eq!(stage.launches().len(), 1, "a retry finds it taken");
 }
 
 #[tokio::test]
@@ -249,12 +249,12 @@ async fn a_slot_passes_while_a_child_runs_where_the_job_prohibits_overlap() {
         stage.now += MINUTE;
         stage.activate().await;
     }
-    assert_eq!(stage.slots(), [first], "it still runs");
+    assert_eq!(stage.launches(), [first], "it still runs");
     stage.end_children();
     stage.now += 30 * SECOND;
     stage.activate().await;
     assert_eq!(
-        stage.slots(),
+        stage.launches(),
         [first],
         "what passed meanwhile is not made up for"
     );
@@ -262,10 +262,10 @@ async fn a_slot_passes_while_a_child_runs_where_the_job_prohibits_overlap() {
         .activate(&stage.context())
         .await
         .unwrap();
-    assert_eq!(stage.slots(), [first], "nor by another leader");
+    assert_eq!(stage.launches(), [first], "nor by another leader");
     stage.now = first + 4 * MINUTE;
     stage.activate().await;
-    assert_eq!(stage.slots(), [first, first + 4 * MINUTE]);
+    assert_eq!(stage.launches(), [first, first + 4 * MINUTE]);
 }
 
 #[tokio::test]
@@ -278,7 +278,7 @@ async fn a_child_that_comes_between_decision_and_commit_prohibits_the_launch() {
         namespace: "default".into(),
         job_id: "tick".into(),
         job_modify_index: stage.parent().job_modify_index,
-        slot: stage.now,
+        launch_time: stage.now,
     };
     let stamp = crate::commands::Stamp {
         id: drover_events::EventId([1; 16]),
@@ -303,7 +303,7 @@ async fn a_child_that_comes_between_decision_and_commit_prohibits_the_launch() {
     assert_eq!(guards.len(), 1);
     let (_, outcome) = stage.direct.apply_guarded(event, guards);
     assert!(matches!(outcome, Outcome::Rejected(_)), "{outcome:?}");
-    assert_eq!(stage.slots().len(), 1);
+    assert_eq!(stage.launches().len(), 1);
 }
 
 #[tokio::test]
@@ -314,7 +314,7 @@ async fn children_that_a_purged_job_left_behind_count_as_overlap() {
     };
     let mut stage = Stage::new(config.clone());
     stage.activate().await;
-    assert_eq!(stage.slots().len(), 1);
+    assert_eq!(stage.launches().len(), 1);
     stage.direct.apply(JobDeregistered {
         namespace: "default".into(),
         job_id: "tick".into(),
@@ -324,11 +324,11 @@ async fn children_that_a_purged_job_left_behind_count_as_overlap() {
     stage.register(config);
     stage.now += MINUTE;
     stage.activate().await;
-    assert_eq!(stage.slots().len(), 1, "the former job's child still runs");
+    assert_eq!(stage.launches().len(), 1, "the former child still runs");
     stage.end_children();
     stage.now += MINUTE;
     stage.activate().await;
-    assert_eq!(stage.slots().len(), 2);
+    assert_eq!(stage.launches().len(), 2);
 }
 
 #[tokio::test]
@@ -342,7 +342,7 @@ async fn a_job_that_is_stopped_disabled_or_gone_launches_nothing() {
     for what in ["stopped", "purged", "disabled"] {
         let mut stage = Stage::new(periodic("* * * * *"));
         stage.activate().await;
-        assert_eq!(stage.slots().len(), 1);
+        assert_eq!(stage.launches().len(), 1);
         match what {
             "stopped" => drop(stage.direct.apply(stop(false))),
             "purged" => drop(stage.direct.apply(stop(true))),
@@ -355,7 +355,7 @@ async fn a_job_that_is_stopped_disabled_or_gone_launches_nothing() {
         stage.activate().await;
         stage.now += MINUTE;
         stage.activate().await;
-        assert_eq!(stage.slots().len(), 1, "{what}");
+        assert_eq!(stage.launches().len(), 1, "{what}");
         let children = stage.children();
         assert!(!children[0].stop, "a child outlives its parent: {what}");
     }
@@ -379,10 +379,10 @@ async fn children_that_are_over_are_collected_and_their_parent_stays() {
     assert_eq!(stage.parent().status, "running");
     assert_eq!(view_summary(&stage).dead, 1, "it is counted still");
     stage.activate().await;
-    assert!(stage.children().is_empty(), "its slot stays taken");
+    assert!(stage.children().is_empty(), "its launch time stays taken");
     stage.now += MINUTE;
     stage.activate().await;
-    assert_eq!(stage.slots(), [stage.now]);
+    assert_eq!(stage.launches(), [stage.now]);
 }
 
 #[test]
@@ -392,22 +392,22 @@ fn a_new_specification_has_missed_nothing() {
     spec.submit_time = 10 * 60 * MINUTE + 30 * MINUTE;
     let launched = 2 * 60 * MINUTE;
     let eleven = 11 * 60 * MINUTE;
-    assert_eq!(slots::next(&spec, launched), Ok(Some(eleven)));
+    assert_eq!(launch_times::next(&spec, launched), Ok(Some(eleven)));
     let before = eleven - SECOND;
     assert_eq!(
-        slots::due(&spec, launched, before),
+        launch_times::due(&spec, launched, before),
         Ok((None, Some(eleven)))
     );
     assert_eq!(
-        slots::due(&spec, launched, eleven),
+        launch_times::due(&spec, launched, eleven),
         Ok((Some(eleven), Some(eleven + 60 * MINUTE)))
     );
     assert_eq!(
-        slots::due(&spec, eleven, eleven),
+        launch_times::due(&spec, eleven, eleven),
         Ok((None, Some(eleven + 60 * MINUTE)))
     );
     spec.stop = true;
-    assert_eq!(slots::due(&spec, launched, eleven), Ok((None, None)));
+    assert_eq!(launch_times::due(&spec, launched, eleven), Ok((None, None)));
 }
 
 #[test]
@@ -417,7 +417,7 @@ fn the_last_of_irregular_slots_is_found() {
     spec.periodic = Some(periodic("* 30 4 * * * *"));
     let day = 24 * 60 * MINUTE;
     let burst = 4 * 60 * MINUTE + 30 * MINUTE;
-    for (now, slot) in [
+    for (now, launch_time) in [
         (burst, burst),
         (burst + 20 * SECOND + 1, burst + 20 * SECOND),
         (burst + 59 * SECOND, burst + 59 * SECOND),
@@ -428,8 +428,8 @@ fn the_last_of_irregular_slots_is_found() {
             100 * day + burst + 7 * SECOND,
         ),
     ] {
-        let (found, next) = slots::due(&spec, 1, now).unwrap();
-        assert_eq!(found, Some(slot), "at {now}");
+        let (found, next) = launch_times::due(&spec, 1, now).unwrap();
+        assert_eq!(found, Some(launch_time), "at {now}");
         assert!(next.unwrap() > now);
     }
 }
@@ -485,12 +485,12 @@ async fn a_job_that_cannot_be_looked_through_is_told_and_keeps_nobody_waiting() 
     stage.register_as("aaa", endless());
     stage.now += MINUTE;
     stage.activate().await;
-    assert_eq!(stage.slots().last(), Some(&stage.now));
+    assert_eq!(stage.launches().last(), Some(&stage.now));
     // One that is registered later is found, too, and what did not change is kept.
     stage.register_as("bbb", periodic("@hourly"));
     stage.now += MINUTE;
     let done = stage.activate().await;
-    assert_eq!(stage.slots().last(), Some(&stage.now));
+    assert_eq!(stage.launches().last(), Some(&stage.now));
     let known = stage.reactor.known.lock().clone();
     let later = known.jobs[&("default".to_owned(), "bbb".to_owned())];
     assert!(later > 0, "{later}");
@@ -554,9 +554,9 @@ async fn a_parent_counts_what_it_launched_and_what_was_dispatched_from_it() {
     }
     assert_eq!(both(&stage), ((3, 0, 0), (3, 0, 0)));
     // One of each is stopped, one of each is purged.
-    let slots = stage.slots();
+    let launch_times = stage.launches();
     let children = |number: usize| {
-        let launched = format!("tick/periodic-{}", slots[number] / SECOND);
+        let launched = format!("tick/periodic-{}", launch_times[number] / SECOND);
         [launched, format!("work/dispatch-{number}")]
     };
     for (number, purge) in [(0, false), (1, true)] {

@@ -63,7 +63,7 @@ fn is_there(shared: &SchedulingShared, eval: &Evaluation) -> bool {
         shared
             .projections
             .view()
-            .modified::<Evals>(eval.id.as_str())
+            .modify_index::<Evals>(eval.id.as_str())
     };
     eval.create_index == 0 && matches!(row(), Ok(Some(_)))
 }

@@ -8,7 +8,7 @@ use parking_lot::{Condvar, Mutex};
 use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 
-use crate::reactors::driver::threads;
+use crate::reactors::runner::threads;
 use crate::table_reads::offload_all;
 
 /// The tasks of one run of scheduling.

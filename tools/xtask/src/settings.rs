@@ -1,4 +1,4 @@
-//! Settings of the agent: each is read by somebody, or is stated to be off, which is refused.
+//! Settings of the agent: each is read by somebody, or is declared unsupported, which is refused.
 //!
 //! A setting is known by its path (`client.server_join.retry_max`), not by its name alone: a reader
 //! of a field is a file that names the block, or its type, as well.
@@ -10,8 +10,8 @@ use crate::ratchet::Excess;
 use crate::tree::File;
 
 const FOLDER: &str = "src/config/";
-/// What is made of the settings that are off: the list of those that are refused, which may only
-/// shrink, and of those that are taken and do nothing.
+/// What is made of the settings that are unsupported: the list of those that are refused, which may
+/// only shrink, and of those that are taken and do nothing.
 const UNSUPPORTED: &str = "src/config/unsupported.rs";
 /// The configuration as a whole.
 const ROOT: &str = "Config";
@@ -39,14 +39,14 @@ const RESOLVED: &[&str] = &[
     "tls.key_file",
 ];
 
-/// A public field of a block: its name, its type, and whether it is off.
+/// A public field of a block: its name, its type, and whether it is unsupported.
 type Field<'a> = (&'a str, &'a str, bool);
 
 /// The fields of each block.
 type Structs<'a> = BTreeMap<&'a str, Vec<Field<'a>>>;
 
-/// Finds fields of the configuration that nobody outside it reads and that are not stated to be
-/// off, and counts those that are.
+/// Finds fields of the configuration that nobody outside it reads and that are not declared
+/// unsupported, and counts those that are.
 pub(crate) fn check(files: &[File], excess: &mut Excess, problems: &mut Vec<String>) {
     let Some(list) = files.iter().find(|file| file.path == UNSUPPORTED) else {
         return;
@@ -59,14 +59,14 @@ pub(crate) fn check(files: &[File], excess: &mut Excess, problems: &mut Vec<Stri
         }
     }
     let mut structs = Structs::new();
-    let mut off = 0;
+    let mut unsupported = 0;
     for file in files {
         if file.path.starts_with(FOLDER) {
-            off += add_structs(&file.text, &mut structs);
+            unsupported += add_structs(&file.text, &mut structs);
         }
     }
     let place = ("unsupported-settings".to_owned(), UNSUPPORTED.to_owned());
-    excess.insert(place, off);
+    excess.insert(place, unsupported);
     let readers: Vec<&str> = files
         .iter()
         .filter(|file| file.is_rust() && file.path.starts_with("src/") && !file.is_test())
@@ -83,50 +83,54 @@ pub(crate) fn check(files: &[File], excess: &mut Excess, problems: &mut Vec<Stri
         let covered = || RESOLVED.iter().any(|one| covers(one, &path));
         if !reported && !covered() && !readers.iter().any(|text| reads(text, &path, block)) {
             problems.push(format!(
-                "{path}: nobody reads this setting, and it is not stated to be off"
+                "{path}: nobody reads this setting, and it is not declared unsupported"
             ));
         }
     }
 }
 
-/// Adds the blocks that a file states; answers how many settings, of fields or not, are off.
+/// Adds the blocks that a file declares; answers how many settings, of fields or not, are
+/// unsupported.
 fn add_structs<'a>(text: &'a str, structs: &mut Structs<'a>) -> usize {
     let blanked = lexer::blank(text);
-    let (mut name, mut field, mut stated, mut off) = (None, None, false, 0);
+    let (mut name, mut field, mut declared, mut unsupported) = (None, None, false, 0);
     for (line, code) in text.lines().zip(blanked.lines()) {
-        stated |= line == "settings! {";
+        declared |= line == "settings! {";
         if let Some(begun) = line.strip_prefix("pub struct ") {
             name = begun.strip_suffix(" {");
         } else if line.starts_with('}') {
-            // The block's end, or that of what is stated.
-            stated &= name.take().is_some() || line != "}";
+            // The block's end, or that of what is declared.
+            declared &= name.take().is_some() || line != "}";
         }
         let begun = line.strip_prefix("    pub ");
         field = begun.and_then(|line| line.split_once(": ")).or(field);
-        // A statement ends with its comma; one without a field is only counted.
-        let is_off = stated && code.split_whitespace().any(|word| word == "off");
-        off += usize::from(is_off);
+        // A declaration ends with its comma; one without a field is only counted.
+        let is_unsupported = declared && code.split_whitespace().any(|word| word == "unsupported");
+        unsupported += usize::from(is_unsupported);
         if !code.trim_end().ends_with(',') {
             continue;
         }
         if let (Some(name), Some((field, rest))) = (name, field.take()) {
             let kind = rest.split(" =").next().unwrap_or_default();
             let kind = kind.trim_end_matches(',');
-            structs.entry(name).or_default().push((field, kind, is_off));
+            structs
+                .entry(name)
+                .or_default()
+                .push((field, kind, is_unsupported));
         }
     }
-    off
+    unsupported
 }
 
-/// The paths of all settings below a struct that are not off, each with the struct it is a field
-/// of.
+/// The paths of all settings below a struct that are not unsupported, each with the struct it is a
+/// field of.
 fn leaves<'a>(
     (of, path): (&'a str, &str),
     structs: &Structs<'a>,
     found: &mut Vec<(String, &'a str)>,
 ) {
     let fields = structs.get(of).into_iter().flatten();
-    for (field, kind, _) in fields.filter(|(_, _, is_off)| !is_off) {
+    for (field, kind, _) in fields.filter(|(_, _, is_unsupported)| !is_unsupported) {
         let gap = if path.is_empty() { "" } else { "." };
         let path = format!("{path}{gap}{field}");
         let mut words = kind.split(|c: char| !c.is_alphanumeric());
@@ -183,8 +187,8 @@ mod tests {
         let all = "    pub server: Server => block,\n    pub client: Option<Client> => maybe,\n";
         let server = format!(
             "    /// Which.\n    pub join: BTreeMap<String, Join>\n        => labelled{off},\n    \
-             pub limit: u32 = 1 => set,\n}} also {{\n    /// Nobody's.\n    \
-             store: bool => set off \"turn it off, or on\",\n"
+             pub limit: u32 = 1 => set,\n}} compat {{\n    /// Nobody's.\n    \
+             store: bool => set unsupported \"turn it off, or on\",\n"
         );
         [
             block("Config", all),
@@ -197,10 +201,10 @@ mod tests {
 
     #[test]
     fn what_is_off_is_counted_whether_a_field_holds_it_or_not() {
-        for (off, count) in [("", 1), (" off WHY", 2)] {
+        for (off, count) in [("", 1), (" unsupported WHY", 2)] {
             assert_eq!(add_structs(&config(off), &mut Structs::new()), count);
         }
-        let code = "fn f() {\n    let off = 1;\n    g(a off b,\n}\n";
+        let code = "fn f() {\n    let off = 1;\n    g(a unsupported b,\n}\n";
         let text = format!("{}{code}", config(""));
         assert_eq!(add_structs(&text, &mut Structs::new()), 1);
     }
@@ -230,7 +234,7 @@ mod tests {
             "server.limit",
             "client.join.retry_max",
         ];
-        let off = " off WHY";
+        let off = " unsupported WHY";
         assert_eq!(problems("", ("src/a.rs", "")), all);
         assert_eq!(
             problems("", ("src/a.rs", "door.limit + way.retry_max")),
@@ -264,7 +268,7 @@ mod tests {
     #[test]
     fn to_show_a_setting_or_to_test_it_is_not_to_act_on_it() {
         let read = "config.server.limit + config.client.join.retry_max";
-        let off = " off WHY";
+        let off = " unsupported WHY";
         assert_eq!(problems(off, ("src/server/about.rs", read)).len(), 2);
         assert_eq!(problems(off, ("src/a_test.rs", read)).len(), 2);
         let tests = format!("fn f() {{}}\n#[cfg(test)]\nmod tests {{ {read} }}");

@@ -264,7 +264,7 @@ fn csi_27_csi_25_ev_06_a_claim_of_an_ended_allocation_is_past_on_reads_and_the_r
     let past = shown(&world).row;
     assert_eq!(past.past_claims.keys().collect::<Vec<_>>(), [&id(40)]);
     let known = &past.past_claims[&id(40)];
-    assert_eq!((known.claim, known.state), (mode::READ, state::TAKEN));
+    assert_eq!((known.claim, known.state), (mode::READ, state::CLAIMED));
     assert_eq!(
         known.node_id,
         id(10),

@@ -86,11 +86,11 @@ fn what_only_settles_holds_nobody_up_and_is_remembered() {
     world.given(step(40, state::NODE_DETACHED));
     world.given(step(40, state::CONTROLLER_DETACHED));
     assert!(raw(&world).in_use());
-    world.given(step(40, state::SETTLING));
+    world.given(step(40, state::DETACH_UNCONFIRMED));
     let row = raw(&world);
     assert!(!row.in_use() && !row.is_at_rest());
     assert_eq!((row.holders().count(), row.claims().count()), (0, 0));
-    assert_eq!(row.settling().next().unwrap().0, id(40));
+    assert_eq!(row.detach_unconfirmed().next().unwrap().0, id(40));
     assert_eq!(row.volume.access_mode, "", "CSI-07");
     // Steps that come again change nothing, and the next one has it.
     world.given(step(40, state::NODE_DETACHED));
@@ -101,7 +101,7 @@ fn what_only_settles_holds_nobody_up_and_is_remembered() {
     world.given(step(40, state::READY_TO_FREE));
     assert_eq!(raw(&world).past_claims.len(), 0);
     // Whoever settles may claim again: his claim stands for what was not known.
-    world.given(step(41, state::SETTLING));
+    world.given(step(41, state::DETACH_UNCONFIRMED));
     world.given(writes(41));
     assert_eq!(raw(&world).holders().collect::<Vec<_>>(), [id(41)]);
     assert!(raw(&world).past_claims.is_empty());
@@ -111,16 +111,19 @@ fn what_only_settles_holds_nobody_up_and_is_remembered() {
 fn a_volume_that_is_being_deleted_is_given_to_nobody() {
     let mut world = with_volume();
     world.given(writes(40));
-    assert_eq!(world.refused(deletes(state::TAKEN)), "volume in use: data");
+    assert_eq!(
+        world.refused(deletes(state::CLAIMED)),
+        "volume in use: data"
+    );
     world.given(step(40, state::READY_TO_FREE));
-    world.given(deletes(state::TAKEN));
+    world.given(deletes(state::CLAIMED));
     assert!(raw(&world).deleting > 0 && !raw(&world).is_at_rest());
     let text = "volume \"data\" in namespace \"default\" is being deleted";
     assert_eq!(world.refused(writes(40)), text);
     world.given(deletes(state::READY_TO_FREE));
     world.given(writes(40));
     world.given(step(40, state::READY_TO_FREE));
-    world.given(deletes(state::TAKEN));
+    world.given(deletes(state::CLAIMED));
     world.given(CsiVolumeDeregistered {
         namespace: "default".into(),
         volume_ids: vec!["data".into()],
@@ -144,7 +147,7 @@ fn grown(to: u8, at: i64) -> CsiVolumeClaimed {
 fn csi_05_what_a_node_has_still_to_make_larger_is_known_and_holds_nobody_up() {
     let mut world = with_volume();
     assert_eq!(raw(&world).node_expansion, 0);
-    world.given(grown(state::TAKEN, 7));
+    world.given(grown(state::CLAIMED, 7));
     let row = raw(&world);
     assert_eq!(
         (row.node_expansion, row.in_use(), row.is_at_rest()),
@@ -152,7 +155,7 @@ fn csi_05_what_a_node_has_still_to_make_larger_is_known_and_holds_nobody_up() {
     );
     world.given(writes(40));
     // It is no claim: of those there are it says nothing, and they say nothing of it.
-    world.given(grown(state::TAKEN, 9));
+    world.given(grown(state::CLAIMED, 9));
     let row = raw(&world);
     assert_eq!((row.node_expansion, row.holders().count()), (9, 1));
     world.given(registers(vec![volume("data")]));
@@ -162,14 +165,17 @@ fn csi_05_what_a_node_has_still_to_make_larger_is_known_and_holds_nobody_up() {
     assert_eq!((row.node_expansion, row.holders().count()), (0, 1));
     let mut old = with_volume_at(UNSURE_LEVEL);
     let text = "claim 4 with state 0 on volume \"data\" is not known";
-    assert_eq!(old.refused(grown(state::TAKEN, 7)), text);
+    assert_eq!(old.refused(grown(state::CLAIMED, 7)), text);
 }
 
 #[test]
 fn servers_of_before_know_neither_and_all_apply_the_same() {
     let mut old = with_volume_at(CLAIMS_LEVEL);
     old.given(writes(40));
-    for event in [step(40, state::SETTLING), deletes(state::READY_TO_FREE)] {
+    for event in [
+        step(40, state::DETACH_UNCONFIRMED),
+        deletes(state::READY_TO_FREE),
+    ] {
         let text = format!(
             "claim {} with state {} on volume \"data\" is not known",
             event.claim, event.state

@@ -43,7 +43,7 @@ use crate::hooks::alloc::list::MakeAllocHook;
 use crate::hooks::task::TaskHook;
 use crate::hooks::task::list::MakeTaskHook;
 use crate::journal::Journal;
-use drover_base::keyed::Keyed;
+use drover_base::keyed_locks::KeyedLocks;
 use drover_rpc::caller::Caller;
 use registry::{CsiPart, Instance, Live, PluginKind, Registry};
 
@@ -60,7 +60,7 @@ pub struct Csi {
     /// The node is described otherwise than before.
     described: Notify,
     /// Who attaches, detaches or deletes a volume of a plugin.
-    turns: Keyed<(String, String)>,
+    locks: KeyedLocks<(String, String)>,
     /// What this node knows of allocations.
     allocs: OnceLock<Knows>,
 }
@@ -95,7 +95,7 @@ impl Csi {
             caller,
             clock,
             described: Notify::new(),
-            turns: Keyed::default(),
+            locks: KeyedLocks::default(),
             allocs: OnceLock::new(),
         };
         // What servers know of it stays so until its task is found, or is not.

@@ -14,7 +14,7 @@ impl HostVolumes {
         if !is_id(&id) {
             return Err(Refusal::bad_request(format!("invalid volume ID {id:?}")));
         }
-        let _turn = self.turns.turn(id.clone()).await;
+        let _guard = self.locks.lock(id.clone()).await;
         let known = self.kept_of(&id);
         if let Some(known) = &known {
             // What the servers missed of a call that was cut off, this node knows.

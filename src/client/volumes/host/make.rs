@@ -20,7 +20,7 @@ impl HostVolumes {
             Some(kept) if kept.requested.plugin_id.is_empty() => Some(is_there(&kept.path).await),
             _ => None,
         };
-        let _turn = self.turns.turn(id.to_owned()).await;
+        let _guard = self.locks.lock(id.to_owned()).await;
         let Some(kept) = self.kept_of(id) else {
             return Ok(());
         };
@@ -37,7 +37,7 @@ impl HostVolumes {
             Ok(made) => self.offer(id, made).await,
             Err(error) => {
                 self.offers(id, false);
-                Err(Refusal::refused(error.to_string()))
+                Err(Refusal::by_rule(error.to_string()))
             }
         };
         self.describe();
@@ -56,7 +56,7 @@ impl HostVolumes {
         requested: ClientHostVolumeCreateRequest,
     ) -> Result<Made, Refusal> {
         let id = requested.id.clone();
-        let _turn = self.turns.turn(id.clone()).await;
+        let _guard = self.locks.lock(id.clone()).await;
         let plugin = self.plugins.named(&requested.plugin_id)?;
         let before = self.take(&requested)?;
         // What a former call made stays; of this one nothing is to be left behind.
@@ -70,7 +70,7 @@ impl HostVolumes {
             });
         }
         let made = self.made(&requested).await;
-        let made = made.map_err(|error| Refusal::refused(error.to_string()));
+        let made = made.map_err(|error| Refusal::by_rule(error.to_string()));
         let (path, offered) = match made {
             Ok(made) => (
                 made.path.clone(),
@@ -116,7 +116,7 @@ impl HostVolumes {
         };
         let text = error.message;
         match forgotten {
-            Ok(()) => Refusal::refused(text),
+            Ok(()) => Refusal::by_rule(text),
             Err(left) => {
                 let left = left.message;
                 let text = format!("{text}; what it left could not be deleted: {left}");
@@ -132,7 +132,7 @@ impl HostVolumes {
         let id = requested.id.clone();
         // Nobody's turn is held up by a look at storage that may be lost.
         is_there(&requested.host_path).await?;
-        let _turn = self.turns.turn(id.clone()).await;
+        let _guard = self.locks.lock(id.clone()).await;
         let mut there = Made {
             path: requested.host_path,
             bytes: requested.capacity_bytes,
@@ -174,7 +174,7 @@ fn keeps_its_plugin(
             "" => format!("volume {id} is plugin {plugin:?}'s to make, and is not made yet"),
             path => format!("volume {id} was made by plugin {plugin:?} and lies at {path}"),
         };
-        return Err(Refusal::refused(text));
+        return Err(Refusal::by_rule(text));
     }
     wanted.plugin_id.clone_from(plugin);
     wanted.requested_capacity_min_bytes = known.requested.requested_capacity_min_bytes;

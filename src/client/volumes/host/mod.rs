@@ -41,7 +41,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::config::SharedSettings;
 use crate::journal::Journal;
-use drover_base::keyed::Keyed;
+use drover_base::keyed_locks::KeyedLocks;
 pub(crate) use hook::named;
 use keep::{JournaledVolume, kept};
 use plugin::Plugins;
@@ -84,7 +84,7 @@ pub struct HostVolumes {
     /// Versions of plugins that answer, by name.
     versions: Mutex<BTreeMap<String, String>>,
     /// One call at a time for each volume.
-    turns: Keyed<String>,
+    locks: KeyedLocks<String>,
     /// The node is described otherwise than before.
     described: Notify,
     /// Something of what is offered may be another.
@@ -115,7 +115,7 @@ impl HostVolumes {
             plugins,
             held: Mutex::new(kept(&**journal)),
             versions: Mutex::new(plugin::built_in()),
-            turns: Keyed::default(),
+            locks: KeyedLocks::default(),
             described: Notify::new(),
             changed: watch::Sender::default(),
             users: OnceLock::new(),

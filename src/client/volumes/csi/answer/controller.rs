@@ -10,7 +10,7 @@ use super::messages::{capabilities, created, external, one_way, origin, range, t
 use super::{failed, undone};
 use crate::volumes::csi::Csi;
 use crate::volumes::csi::registry::{CsiPart, Live};
-use drover_base::keyed::Turn;
+use drover_base::keyed_locks::KeyGuard;
 use drover_error::{Code, Refusal};
 use drover_rpc::csi::*;
 
@@ -31,7 +31,7 @@ impl Csi {
         &self,
         plugin: &str,
         volume: &str,
-    ) -> Result<Turn<'_, (String, String)>, Refusal> {
+    ) -> Result<KeyGuard<'_, (String, String)>, Refusal> {
         self.turn_within(plugin, volume, TURN).await
     }
 
@@ -40,8 +40,8 @@ impl Csi {
         plugin: &str,
         volume: &str,
         limit: Duration,
-    ) -> Result<Turn<'_, (String, String)>, Refusal> {
-        let turn = self.turns.turn((plugin.to_owned(), volume.to_owned()));
+    ) -> Result<KeyGuard<'_, (String, String)>, Refusal> {
+        let turn = self.locks.lock((plugin.to_owned(), volume.to_owned()));
         timeout(limit, turn).await.map_err(|_| {
             let text = format!("another call about volume \"{volume}\" is under way");
             // That one may still do what is asked: nothing has ended here.
@@ -54,7 +54,7 @@ impl Csi {
         requested: ControllerAttachVolumeRequest,
     ) -> Result<ControllerAttachVolumeResponse, Refusal> {
         let live = self.controller(&requested.plugin_id).await?;
-        let _turn = self
+        let _guard = self
             .turn(&requested.plugin_id, &requested.volume_id)
             .await?;
         let options = requested.mount_options.as_ref();
@@ -79,7 +79,7 @@ impl Csi {
         requested: ControllerDetachVolumeRequest,
     ) -> Result<Done, Refusal> {
         let live = self.controller(&requested.plugin_id).await?;
-        let _turn = self
+        let _guard = self
             .turn(&requested.plugin_id, &requested.volume_id)
             .await?;
         let request = proto::ControllerUnpublishVolumeRequest {
@@ -110,7 +110,7 @@ impl Csi {
         let answer = live.plugin.can_be_used(request).await;
         match answer.map_err(|error| failed(&error))? {
             Ok(()) => Ok(Done::default()),
-            Err(text) => Err(Refusal::refused(text)),
+            Err(text) => Err(Refusal::by_rule(text)),
         }
     }
 
@@ -173,7 +173,7 @@ impl Csi {
     ) -> Result<Done, Refusal> {
         let live = self.controller(&requested.plugin_id).await?;
         let turn = self.turn(&requested.plugin_id, &requested.external_volume_id);
-        let _turn = turn.await?;
+        let _guard = turn.await?;
         let request = proto::DeleteVolumeRequest {
             volume_id: requested.external_volume_id,
             secrets: requested.secrets.0,

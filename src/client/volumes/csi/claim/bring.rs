@@ -208,7 +208,7 @@ fn request(given: &AllocGiven, requested: &ClaimRequest) -> CsiVolumeClaimReques
         claim: requested.mode(),
         access_mode: requested.request.access_mode.clone(),
         attachment_mode: requested.request.attachment_mode.clone(),
-        state: state::TAKEN,
+        state: state::CLAIMED,
         expanded: 0,
     }
 }

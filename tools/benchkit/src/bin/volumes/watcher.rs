@@ -14,7 +14,7 @@ use drover::error::Refusal;
 use drover::keyring::Keyring;
 use drover::proposer::decided::{Decided, Propose, Settling};
 use drover::proposer::{Committed, Origin};
-use drover::reactors::driver::{Board, Context, Reactor, start};
+use drover::reactors::runner::{Board, Context, Reactor, start};
 use drover::reactors::volume_watcher::VolumeWatcher;
 use drover::rpc::requested::{Reach, Unanswered};
 use drover::volumes::{VolumeStore, Volumes};
@@ -87,7 +87,7 @@ impl Lead for Leader {
 }
 
 impl VolumeStore for Leader {
-    fn record(
+    fn submit(
         &self,
         command: Arc<dyn Command>,
         _: Origin,
@@ -107,7 +107,7 @@ impl Propose for Leader {
         command: Arc<dyn Command>,
         _: &'static str,
     ) -> Boxed<'_, Result<Committed, Refusal>> {
-        self.record(command, Origin::default())
+        VolumeStore::submit(self, command, Origin::default())
     }
 }
 

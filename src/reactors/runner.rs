@@ -220,5 +220,5 @@ async fn run(reactor: Arc<dyn Reactor>, context: Context, board: Board) {
 }
 
 #[cfg(test)]
-#[path = "driver_test.rs"]
+#[path = "runner_test.rs"]
 mod tests;

@@ -12,7 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::ArchiveError;
 use super::s3::Bucket;
-use crate::log::{FileLayer, RealFiles, parent};
+use crate::log::{FileLayer, RealFiles, parent_dir};
 
 /// Bytes read at a time.
 const CHUNK: usize = 1 << 20;
@@ -22,7 +22,7 @@ const DRAFT: &str = "tmp";
 /// Which archive, and how to get there. What is absent is taken from the environment
 /// (`AWS_ENDPOINT_URL`, `AWS_REGION`, `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`).
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct ArchivePlace {
+pub struct ArchiveLocation {
     /// `file:///directory`, a path, or `s3://bucket/prefix`.
     pub url: String,
     /// The address of the server that speaks S3.
@@ -34,9 +34,9 @@ pub struct ArchivePlace {
     pub secret_access_key: Option<String>,
 }
 
-impl std::fmt::Debug for ArchivePlace {
+impl std::fmt::Debug for ArchiveLocation {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Place")
+        f.debug_struct("ArchiveLocation")
             .field("url", &self.url)
             .field("endpoint", &self.endpoint)
             .field("region", &self.region)
@@ -62,8 +62,8 @@ enum At {
 /// Length and hash of an object.
 pub type Sum = (u64, [u8; 32]);
 
-fn bucket(place: &ArchivePlace) -> Result<Option<Store>, ArchiveError> {
-    let Some(rest) = place.url.strip_prefix("s3://") else {
+fn bucket(location: &ArchiveLocation) -> Result<Option<Store>, ArchiveError> {
+    let Some(rest) = location.url.strip_prefix("s3://") else {
         return Ok(None);
     };
     let rest = rest.trim_end_matches('/');
@@ -72,13 +72,13 @@ fn bucket(place: &ArchivePlace) -> Result<Option<Store>, ArchiveError> {
         "" => String::new(),
         prefix => format!("{prefix}/"),
     };
-    let at = At::Bucket(Box::new(Bucket::open(place, bucket)?), prefix);
+    let at = At::Bucket(Box::new(Bucket::open(location, bucket)?), prefix);
     let url = format!("s3://{rest}");
     Ok(Some(Store { at, url }))
 }
 
-fn directory(place: &ArchivePlace) -> Result<PathBuf, ArchiveError> {
-    let url = &place.url;
+fn directory(location: &ArchiveLocation) -> Result<PathBuf, ArchiveError> {
+    let url = &location.url;
     let dir = PathBuf::from(url.strip_prefix("file://").unwrap_or(url));
     match dir.is_absolute() {
         true => Ok(dir),
@@ -93,26 +93,26 @@ impl Store {
     ///
     /// # Errors
     /// A URL that is none; a directory that cannot be made.
-    pub fn open(place: &ArchivePlace) -> Result<Self, ArchiveError> {
-        if let Some(store) = bucket(place)? {
+    pub fn open(location: &ArchiveLocation) -> Result<Self, ArchiveError> {
+        if let Some(store) = bucket(location)? {
             return Ok(store);
         }
-        let dir = directory(place)?;
+        let dir = directory(location)?;
         let made = RealFiles.create_dir(&dir);
         made.map_err(ArchiveError::file("create", &dir))?;
-        Self::find(place)
+        Self::find(location)
     }
 
     /// Opens an archive that is to be read: a directory must be there.
     ///
     /// # Errors
     /// A URL that is none; no such directory.
-    pub fn find(place: &ArchivePlace) -> Result<Self, ArchiveError> {
-        if let Some(store) = bucket(place)? {
+    pub fn find(location: &ArchiveLocation) -> Result<Self, ArchiveError> {
+        if let Some(store) = bucket(location)? {
             return Ok(store);
         }
-        let dir = directory(place)?;
-        let url = place.url.trim_end_matches('/').to_owned();
+        let dir = directory(location)?;
+        let url = location.url.trim_end_matches('/').to_owned();
         match dir.is_dir() {
             true => Ok(Self {
                 at: At::Dir(Arc::new(RealFiles), dir),
@@ -316,7 +316,7 @@ fn walk(dir: &Path, under: &str, found: &mut BTreeMap<String, u64>) -> io::Resul
 
 /// Copies a file under another name first; it has its own when it is whole and on the disk.
 fn write(files: &dyn FileLayer, from: &Path, to: &Path) -> Result<(), ArchiveError> {
-    let dir = parent(to);
+    let dir = parent_dir(to);
     let made = files.create_dir(dir);
     made.map_err(ArchiveError::file("create", dir))?;
     let draft = PathBuf::from(format!("{}.{DRAFT}", to.display()));

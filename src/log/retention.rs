@@ -5,12 +5,12 @@ use std::time::Duration;
 use super::engine::LogEngine;
 use super::error::LogError;
 use super::segment::SegmentInfo;
-use super::times::last_by;
+use super::times::last_index_at_or_before;
 
 /// What is kept of a log. Whatever is beyond any of the limits may go; without limits everything
 /// is kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Keep {
+pub struct RetentionPolicy {
     /// Bytes of its files.
     pub bytes: Option<u64>,
     /// Time since an event.
@@ -19,7 +19,7 @@ pub struct Keep {
     pub events: Option<u64>,
 }
 
-impl Keep {
+impl RetentionPolicy {
     /// Whether anything is ever dropped.
     pub fn is_on(&self) -> bool {
         *self != Self::default()
@@ -45,7 +45,7 @@ impl Keep {
         let by_age = match self.age {
             Some(age) => {
                 let age = i64::try_from(age.as_nanos()).unwrap_or(i64::MAX);
-                last_by(log, now.saturating_sub(age).saturating_sub(1), last)?
+                last_index_at_or_before(log, now.saturating_sub(age).saturating_sub(1), last)?
             }
             None => None,
         };
@@ -102,7 +102,7 @@ mod tests {
             segment(100, 100, 1000, 20),
             segment(200, 50, 500, 30),
         ];
-        let keep = |bytes, events| Keep {
+        let keep = |bytes, events| RetentionPolicy {
             bytes,
             events,
             age: None,
@@ -153,9 +153,9 @@ mod tests {
             let (log, _) = LogEngine::open(&dir, options).unwrap();
             let before = |age, now, last| {
                 let age = Some(Duration::from_nanos(age));
-                let keep = Keep {
+                let keep = RetentionPolicy {
                     age,
-                    ..Keep::default()
+                    ..RetentionPolicy::default()
                 };
                 keep.droppable(&log, last, now).unwrap()
             };

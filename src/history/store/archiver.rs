@@ -1,4 +1,4 @@
-//! Keep: what is to be dropped from a log is copied to an archive before.
+//! Copies what is to be dropped from a log to an archive before.
 //!
 //! In the archive each server's copy of the log lies under the epoch's name and its own id, in the
 //! form of a data directory: `log/` (sealed segments), `snapshots/` (bases, each whole once its
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::super::backup::save::files;
 use super::ArchiveError;
 use super::base::NOTE;
-use super::place::Store;
+use super::location::Store;
 use crate::history::proof::{self, Checkpoint, CheckpointFile};
 use crate::log::{ReadOnlyLog, SegmentInfo};
 use crate::raft::snapshot::SnapshotDir;

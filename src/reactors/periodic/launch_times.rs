@@ -1,5 +1,5 @@
-//! Which slot of a periodic job is due: a function of its specification, its last launch and the
-//! time.
+//! Which launch time of a periodic job is due: a function of its specification, its last launch and
+//! the time.
 
 use drover_events::model::Job;
 
@@ -29,8 +29,8 @@ pub fn next(job: &Job, launched: i64) -> Result<Option<i64>, String> {
     Ok(found.and_then(|(launches, from)| launches.after(from)))
 }
 
-/// The slot that has come and is not taken, and the slot after now. Where several were missed it
-/// is the last of them.
+/// The launch time that has come and is not taken, and the one after now. Where several were missed
+/// it is the last of them.
 ///
 /// # Errors
 /// As [`next`].
@@ -45,15 +45,15 @@ pub fn due(job: &Job, launched: i64, now: i64) -> Result<(Option<i64>, Option<i6
         return Ok((None, Some(first)));
     }
     let after = launches.after(now);
-    // Slots are whole seconds. Before `early` there is a later one that has come, after `late`
-    // there is none.
-    let (mut early, mut late, mut slot) = (first.saturating_sub(1), now, first);
+    // Launch times are whole seconds. Before `early` there is a later one that has come, after
+    // `late` there is none.
+    let (mut early, mut late, mut launch_time) = (first.saturating_sub(1), now, first);
     while late.saturating_sub(early) > SECOND {
         let middle = early + (late - early) / 2;
         match launches.after(middle) {
-            Some(found) if found <= now => (early, slot) = (middle, found),
+            Some(found) if found <= now => (early, launch_time) = (middle, found),
             _ => late = middle,
         }
     }
-    Ok((Some(slot), after))
+    Ok((Some(launch_time), after))
 }

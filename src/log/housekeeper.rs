@@ -9,7 +9,7 @@ use super::error::LogError;
 use super::file::LogFile;
 use super::sealed;
 use super::segment::Segment;
-use super::state::{LogShared, Space};
+use super::state::{DiskSpace, LogShared};
 
 /// Files kept for use again.
 const SPARES: usize = 1;
@@ -26,7 +26,7 @@ pub(super) struct PreparedFile {
 }
 
 #[derive(Default)]
-pub(super) struct KeeperState {
+pub(super) struct HousekeeperState {
     /// The next file is wanted.
     pub(super) want: bool,
     pub(super) prepared: Option<PreparedFile>,
@@ -37,12 +37,12 @@ pub(super) struct KeeperState {
     names: u64,
 }
 
-impl KeeperState {
-    pub(super) fn new(spares: Vec<PathBuf>) -> KeeperState {
-        KeeperState {
+impl HousekeeperState {
+    pub(super) fn new(spares: Vec<PathBuf>) -> HousekeeperState {
+        HousekeeperState {
             spares,
             seal: true,
-            ..KeeperState::default()
+            ..HousekeeperState::default()
         }
     }
 }
@@ -80,7 +80,7 @@ pub(super) fn run(shared: &Arc<LogShared>) {
             if let Err(e) = &done {
                 tracing::warn!(error = %e, "cannot allocate the next log segment");
                 if e.is_full() {
-                    shared.set_space(Space::Low);
+                    shared.set_space(DiskSpace::Low);
                 }
             }
             preparing.note(done.is_err(), Instant::now(), RETRY);
@@ -89,7 +89,7 @@ pub(super) fn run(shared: &Arc<LogShared>) {
             let done = seal_all(shared);
             if let Err(e) = &done {
                 tracing::warn!(error = %e, "cannot seal a log segment");
-                shared.keeper.lock().seal = true;
+                shared.housekeeper.lock().seal = true;
             }
             sealing.note(done.is_err(), Instant::now(), RETRY_SEALING);
         }
@@ -99,7 +99,7 @@ pub(super) fn run(shared: &Arc<LogShared>) {
 /// Waits until the next file is to be allocated, segments to be sealed, or both; none once the log
 /// is closed.
 fn wait(shared: &LogShared, preparing: &Retry, sealing: &Retry) -> Option<(bool, bool)> {
-    let mut state = shared.keeper.lock();
+    let mut state = shared.housekeeper.lock();
     loop {
         if state.closed {
             return None;
@@ -115,9 +115,9 @@ fn wait(shared: &LogShared, preparing: &Retry, sealing: &Retry) -> Option<(bool,
         let later = later.into_iter().filter(|(wanted, _)| *wanted);
         match later.filter_map(|(_, at)| at).min() {
             Some(at) => {
-                shared.keeper_wake.wait_until(&mut state, at);
+                shared.housekeeper_wake.wait_until(&mut state, at);
             }
-            None => shared.keeper_wake.wait(&mut state),
+            None => shared.housekeeper_wake.wait(&mut state),
         }
     }
 }
@@ -125,7 +125,7 @@ fn wait(shared: &LogShared, preparing: &Retry, sealing: &Retry) -> Option<(bool,
 fn prepare(shared: &LogShared) -> Result<(), LogError> {
     let size = shared.options.segment_bytes;
     let (spare, path) = {
-        let mut state = shared.keeper.lock();
+        let mut state = shared.housekeeper.lock();
         state.names += 1;
         let path = shared.dir.join(format!("next-{}.tmp", state.names));
         (state.spares.pop(), path)
@@ -145,11 +145,11 @@ fn prepare(shared: &LogShared) -> Result<(), LogError> {
             }
         }
     };
-    let mut state = shared.keeper.lock();
+    let mut state = shared.housekeeper.lock();
     state.prepared = Some(prepared);
     state.want = false;
     drop(state);
-    shared.set_space(Space::Enough);
+    shared.set_space(DiskSpace::Enough);
     Ok(())
 }
 
@@ -180,7 +180,7 @@ fn seal_all(shared: &Arc<LogShared>) -> Result<(), LogError> {
         let Some(source) = segment.open().filter(|_| ready) else {
             continue;
         };
-        if shared.keeper.lock().closed {
+        if shared.housekeeper.lock().closed {
             return Ok(());
         }
         let (files, dir) = (&*shared.files, &shared.dir);
@@ -212,9 +212,9 @@ fn discard(shared: &LogShared, segment: Arc<Segment>) -> Result<(), LogError> {
     let path = segment.path().clone();
     let unused = Arc::try_unwrap(segment).is_ok();
     let spare = path.with_extension("spare");
-    let space = shared.options.prepare && shared.keeper.lock().spares.len() < SPARES;
+    let space = shared.options.prepare && shared.housekeeper.lock().spares.len() < SPARES;
     if unused && space && shared.files.rename(&path, &spare).is_ok() {
-        shared.keeper.lock().spares.push(spare);
+        shared.housekeeper.lock().spares.push(spare);
         return Ok(());
     }
     shared

@@ -1,4 +1,5 @@
-//! Sets of the rows alive: what whole lists of the past begin with.
+//! Periodic checkpoints of each table's live keys; a historical list query starts from the nearest
+//! one.
 //!
 //! At every 65,536th index each table's set is made from the one before it
 //! ([`drover_projections::Projections::build_due_live_sets`]). Every server does it for its own
@@ -12,20 +13,21 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::json;
 
-use super::driver::{Activation, Context, Failure, Reactor, Scope};
+use super::runner::{Activation, Context, Failure, Reactor, Scope};
 
-/// How long it does nothing where nothing was due: while events come, each of them would wake it.
+/// How long it waits where no checkpoint was due: while events come, each of them would wake it.
 const GRAIN: Duration = Duration::from_secs(2);
+/// When it looks again if no event wakes it.
 const IDLE: Duration = Duration::from_secs(300);
 
 /// The reactor.
 #[derive(Default)]
-pub struct AliveSets {
+pub struct LiveKeySets {
     /// The newest mark at which sets were made.
     newest: Mutex<Option<u64>>,
 }
 
-impl Reactor for AliveSets {
+impl Reactor for LiveKeySets {
     fn name(&self) -> &'static str {
         "alive_sets"
     }

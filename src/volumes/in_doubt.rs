@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::{ClaimKey, Key, place};
+use super::{ClaimKey, Key, attachment_node};
 
 /// Which call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -31,14 +31,14 @@ pub(super) enum CallStep {
 const REMEMBERED: Duration = Duration::from_secs(150);
 
 /// What one server knows, in one term.
-pub(super) struct Doubts {
-    /// So long nobody attaches where a detach was not answered.
+pub(super) struct InDoubtCalls {
+    /// For how long nothing is attached where a detach was not answered.
     quiet: Duration,
-    /// So long after it began a call that nobody answered may still be under way.
-    late: Duration,
+    /// For how long after its start a call without an answer may still be under way.
+    max_call_age: Duration,
     known: Mutex<PendingCalls>,
-    /// Of a growth it is known that it is over.
-    settled: Notify,
+    /// Signalled when a growth is known to be over.
+    growth_ended: Notify,
 }
 
 #[derive(Default)]
@@ -66,7 +66,7 @@ struct GivenUp {
 
 /// A call that is under way: where it is dropped without an answer, its end is not known.
 pub(super) struct PendingCall<'d> {
-    doubts: &'d Doubts,
+    in_doubt: &'d InDoubtCalls,
     what: Option<(CallStep, ClaimKey)>,
     /// What it makes of a volume, bytes.
     size: i64,
@@ -83,7 +83,7 @@ impl PendingCall<'_> {
     /// All that was asked has answered.
     pub(super) fn answered(mut self) {
         if let Some((step, at)) = self.what.take() {
-            self.doubts.known.lock().ends(step, &at);
+            self.in_doubt.known.lock().ends(step, &at);
         }
     }
 
@@ -91,15 +91,15 @@ impl PendingCall<'_> {
     /// the specification of `ControllerExpandVolume` (CSI 1.11).
     pub(super) fn grown(self, to: i64) {
         if let Some(what) = &self.what {
-            let mut known = self.doubts.known.lock();
+            let mut known = self.in_doubt.known.lock();
             let late = known.unanswered.get(what);
             if late.is_some_and(|late| late.size <= to) {
                 known.unanswered.remove(what);
             }
         }
-        let doubts = self.doubts;
+        let in_doubt = self.in_doubt;
         self.answered();
-        doubts.settled.notify_waiters();
+        in_doubt.growth_ended.notify_waiters();
     }
 }
 
@@ -107,9 +107,9 @@ impl Drop for PendingCall<'_> {
     fn drop(&mut self) {
         if let Some(what) = self.what.take() {
             let now = Instant::now();
-            let mut known = self.doubts.known.lock();
+            let mut known = self.in_doubt.known.lock();
             known.ends(what.0, &what.1);
-            let remembered = REMEMBERED + self.doubts.quiet;
+            let remembered = REMEMBERED + self.in_doubt.quiet;
             known
                 .unanswered
                 .retain(|_, call| now - call.at < remembered);
@@ -133,19 +133,19 @@ impl PendingCalls {
     }
 }
 
-impl Doubts {
-    /// Of a server that waits so long for what may be done late, and so long for what is soon over.
-    pub(super) fn new((late, quiet): (Duration, Duration)) -> Self {
+impl InDoubtCalls {
+    /// For a server that waits so long for an attach that may be late, and so long for a detach.
+    pub(super) fn new((max_call_age, quiet): (Duration, Duration)) -> Self {
         Self {
             quiet,
-            late,
+            max_call_age,
             known: Mutex::default(),
-            settled: Notify::new(),
+            growth_ended: Notify::new(),
         }
     }
 
-    /// This server leads, in this term: of another one, what it knew of claims does not count.
-    pub(super) fn leads(&self, term: u64) {
+    /// This server leads in this term: what it knew of claims in another term does not count.
+    pub(super) fn enter_term(&self, term: u64) {
         let mut known = self.known.lock();
         if known.term.is_none_or(|(last, _)| last != term) {
             known.term = Some((term, Instant::now()));
@@ -155,29 +155,29 @@ impl Doubts {
     }
 
     /// A claim was taken now: nobody attached for it before.
-    pub(super) fn took(&self, claim: ClaimKey) {
+    pub(super) fn record_claim(&self, claim: ClaimKey) {
         self.known.lock().taken.insert(claim);
     }
 
     /// It is noted that a claim is attached.
-    pub(super) fn attached(&self, claim: &ClaimKey) {
+    pub(super) fn record_attached(&self, claim: &ClaimKey) {
         self.known.lock().taken.remove(claim);
     }
 
     /// A claim is on its way back from now on: nobody detached for it before.
-    pub(super) fn releases(&self, claim: ClaimKey) {
+    pub(super) fn record_release(&self, claim: ClaimKey) {
         self.known.lock().released.insert(claim);
     }
 
     /// Nothing is left of a claim.
-    pub(super) fn gone(&self, claim: &ClaimKey) {
+    pub(super) fn forget(&self, claim: &ClaimKey) {
         let mut known = self.known.lock();
         known.taken.remove(claim);
         known.released.remove(claim);
     }
 
     /// Of claims on a volume nothing is left but what is held.
-    pub(super) fn keep(&self, (namespace, id): (&str, &str), held: impl Fn(&str) -> bool) {
+    pub(super) fn retain(&self, (namespace, id): (&str, &str), held: impl Fn(&str) -> bool) {
         let mut known = self.known.lock();
         let kept = |key: &ClaimKey| key.0 != namespace || key.1 != id || held(&key.2);
         known.taken.retain(kept);
@@ -192,12 +192,12 @@ impl Doubts {
     }
 
     /// A call at a place begins: volume, and where it is attached.
-    pub(super) fn begins(&self, step: CallStep, at: ClaimKey) -> PendingCall<'_> {
+    pub(super) fn record_start(&self, step: CallStep, at: ClaimKey) -> PendingCall<'_> {
         self.begun((step, at), 0)
     }
 
     /// A call begins that makes a volume so large, in bytes.
-    pub(super) fn begins_to_grow(&self, key: &Key, size: i64) -> PendingCall<'_> {
+    pub(super) fn record_growth_start(&self, key: &Key, size: i64) -> PendingCall<'_> {
         let at = anywhere(key);
         self.known.lock().growing.insert(at.clone());
         self.begun((CallStep::Grow, at), size)
@@ -205,7 +205,7 @@ impl Doubts {
 
     fn begun(&self, what: (CallStep, ClaimKey), size: i64) -> PendingCall<'_> {
         PendingCall {
-            doubts: self,
+            in_doubt: self,
             what: Some(what),
             size,
             begun: Mutex::new(Instant::now()),
@@ -213,36 +213,40 @@ impl Doubts {
     }
 
     /// Whether an attach for a claim may still be under way.
-    pub(super) fn attaches(&self, key: &ClaimKey, claim: &CsiVolumeClaimed) -> bool {
+    pub(super) fn attach_in_doubt(&self, key: &ClaimKey, claim: &CsiVolumeClaimed) -> bool {
         if claim.external_node_id.is_empty() {
             return false;
         }
         let known = self.known.lock();
         let foreign = !claim.published && !known.taken.contains(key);
-        let at = (key.0.clone(), key.1.clone(), place(claim).to_owned());
+        let at = (
+            key.0.clone(),
+            key.1.clone(),
+            attachment_node(claim).to_owned(),
+        );
         let last = known.unanswered.get(&(CallStep::Attach, at));
         foreign || last.is_some_and(|last| last.at.elapsed() < REMEMBERED)
     }
 
     /// Until when a call that was given up may make a volume larger; none where none does.
-    pub(super) fn grows(&self, key: &Key) -> Option<Instant> {
+    pub(super) fn growth_in_doubt(&self, key: &Key) -> Option<Instant> {
         let known = self.known.lock();
         let last = known.unanswered.get(&(CallStep::Grow, anywhere(key)))?;
-        Some(last.at + self.late + self.quiet).filter(|until| *until > Instant::now())
+        Some(last.at + self.max_call_age + self.quiet).filter(|until| *until > Instant::now())
     }
 
     /// Waits until no call that was given up may make a volume larger.
     pub(super) async fn wait_for_growth(&self, key: &Key) {
         loop {
-            let mut settled = pin!(self.settled.notified());
-            // What is settled from here on is heard.
-            settled.as_mut().enable();
-            let Some(until) = self.grows(key) else {
+            let mut ended = pin!(self.growth_ended.notified());
+            // A growth that ends from here on is noticed.
+            ended.as_mut().enable();
+            let Some(until) = self.growth_in_doubt(key) else {
                 return;
             };
             tokio::select! {
                 () = sleep_until(until) => {}
-                () = settled => {}
+                () = ended => {}
             }
         }
     }
@@ -250,14 +254,14 @@ impl Doubts {
     /// Whether a volume is being made larger, or may be.
     pub(super) fn is_growing(&self, key: &Key) -> bool {
         let requested = self.known.lock().growing.contains(&anywhere(key));
-        requested || self.grows(key).is_some()
+        requested || self.growth_in_doubt(key).is_some()
     }
 
-    /// Until when a detach may be under way at a place; none where none is. Looked at where others
-    /// are kept from it.
-    pub(super) fn detaches(&self, volume: &Volume, at: &ClaimKey) -> Option<Instant> {
+    /// Until when a detach may be under way at a place; none where none is. The caller holds the
+    /// lock of that place.
+    pub(super) fn detach_in_doubt(&self, volume: &Volume, at: &ClaimKey) -> Option<Instant> {
         let known = self.known.lock();
-        let here = |claim: &CsiVolumeClaimed| place(claim) == at.2;
+        let here = |claim: &CsiVolumeClaimed| attachment_node(claim) == at.2;
         let own = |alloc: &str| {
             let key = (at.0.clone(), at.1.clone(), alloc.to_owned());
             known.released.contains(&key)
@@ -265,7 +269,11 @@ impl Doubts {
         let mut begun = volume.row.past_claims.iter();
         // What another server had begun when this one took over.
         let begun = begun.any(|(alloc, claim)| {
-            let requested = [state::NODE_DETACHED, state::UNPUBLISHING, state::SETTLING];
+            let requested = [
+                state::NODE_DETACHED,
+                state::UNPUBLISHING,
+                state::DETACH_UNCONFIRMED,
+            ];
             here(claim) && requested.contains(&claim.state) && !own(alloc)
         });
         let before = known.term.filter(|_| begun).map(|(_, since)| since);

@@ -1,4 +1,4 @@
-//! How a setting is stated: once, as a field of its block, in a line below its help text.
+//! How a setting is declared: once, as a field of its block, in a line below its help text.
 //!
 //! **To add a setting** write that line into the block's [`settings!`]; nothing else names it:
 //!
@@ -10,26 +10,29 @@
 //! - The **help text** is the field's documentation.
 //! - The **name** in files is the field's, unless `named "other"` follows the kind of reading.
 //! - The **default** follows `=`; without one it is the type's own (false, 0, nothing).
-//! - The **kind of reading** follows `=>`: a function that lays what a file says over the field.
-//!   Those of most settings are in [`kinds`](super::kinds): `set`, `switch`, `size`, `block`,
-//!   `maybe`, `labelled` and others. A setting that is read otherwise names a function beside its
-//!   block; `of Inner` then says which block is read within, if one is.
-//! - The **class** says what a reload does. Without one it takes a restart. `[live]`: it is taken
-//!   over; `[live by f]`: `f` takes over what of it can be. `[each]`: a block whose settings have
-//!   classes of their own, and are named one by one where they differ. `[reported]`: no file says
-//!   it.
+//! - The **kind of reading** follows `=>`: a function that overlays the field with what a file
+//!   says. Those of most settings are in [`kinds`](super::kinds): `set`, `switch`, `size`, `block`,
+//!   `maybe`, `labelled` and others. `reset` is a block that starts from its defaults in each file
+//!   that has it; `inline` is one whose settings stand beside those of the block around it. A
+//!   setting that is read otherwise names a function beside its block; `of Inner` then says which
+//!   block is nested in it, if one is.
+//! - The **reload mode** says what a reload does. Without one it takes a restart. `[live]`: it is
+//!   taken over; `[live by f]`: `f` takes over what of it can be. `[per_setting]`: a block whose
+//!   settings have modes of their own, and are named one by one where they differ. `[computed]`: no
+//!   file says it.
 //! - `shown "Name"` puts it into what `/v1/agent/self` shows, as it is or `by` a function of it;
 //!   what has no such name is hidden. `shown ""` is for a block: its settings stand beside it.
-//! - `off "what to do instead"`: nobody acts on it, so a file that changes it is refused. For a
-//!   block this goes for all that is in it.
+//! - `unsupported "what to do instead"`: nothing acts on it, so a file that changes it is refused.
+//!   For a block this goes for all that is in it.
 //!
-//! What files of Nomad's may say and no field holds is stated below `also`: with a type
+//! What files of Nomad's may say and no field holds is declared below `compat`: with a type
 //! (`accept_backlog: u32 => set`) it is read and dropped; with the place of another setting
 //! (`statsd_address = sinks => kept`) it is read onto that.
 //!
-//! From the statements follow the struct with its `Default`, reading and merging ([`lay`]), what a
-//! reload takes over ([`take_over`]) and leaves ([`differences`]), what is shown ([`part`]), and
-//! the list of all settings ([`stated`]), from which those that are refused are known.
+//! From the declarations follow the struct with its `Default`, reading and merging ([`overlay`]),
+//! what a reload takes over ([`take_over`]) and leaves ([`differences`]), what is shown
+//! ([`block_to_json`]), and the list of all settings ([`all_settings`]), from which those that are
+//! refused are known.
 
 use super::Config;
 use super::read::BodyReader;
@@ -38,32 +41,32 @@ use std::marker::PhantomData;
 
 /// What a reload does to a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReloadClass {
+pub enum ReloadMode {
     /// It counts from the next start on.
     Restart,
     /// It is taken over, or what of it can be.
     Live,
-    /// A block whose settings have classes of their own.
-    Each,
+    /// A block whose settings have modes of their own.
+    PerSetting,
     /// Nothing: no file says it.
-    Reported,
+    Computed,
 }
 
 /// A setting or a block, as people know it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stated {
+pub struct SettingInfo {
     /// Its path in files, blocks joined by dots, labels left out.
     pub path: String,
     /// What it is for.
     pub help: String,
     /// What a reload does to it.
-    pub class: ReloadClass,
-    /// What to do instead, where nobody acts on it.
-    pub refused: Option<&'static str>,
+    pub reload_mode: ReloadMode,
+    /// What to do instead, where nothing acts on it.
+    pub unsupported_advice: Option<&'static str>,
 }
 
 /// All settings and blocks; a block stands before what is in it.
-pub fn stated() -> Vec<Stated> {
+pub fn all_settings() -> Vec<SettingInfo> {
     list::<Config>()
 }
 
@@ -79,10 +82,10 @@ pub(super) struct Setting<T> {
     pub(super) name: &'static str,
     /// As it is written above the field.
     pub(super) help: &'static str,
-    pub(super) class: ReloadClass,
-    /// What to do instead, where nobody acts on it.
-    pub(super) refused: Option<&'static str>,
-    /// Lays what a file says under the name over it.
+    pub(super) reload_mode: ReloadMode,
+    /// What to do instead, where nothing acts on it.
+    pub(super) unsupported_advice: Option<&'static str>,
+    /// Overlays it with what a file says under the name.
     pub(super) read: fn(&mut T, &str, &mut BodyReader<'_>),
     /// Names it, or what is in it, where two blocks differ.
     pub(super) differ: fn(&T, &T) -> Vec<String>,
@@ -92,11 +95,11 @@ pub(super) struct Setting<T> {
     pub(super) shown: Option<&'static str>,
     /// What is shown.
     pub(super) value: fn(&T) -> Value,
-    /// What can be said in it.
-    pub(super) within: fn() -> Vec<Stated>,
+    /// The settings nested in it.
+    pub(super) nested: fn() -> Vec<SettingInfo>,
 }
 
-/// Lays what a file says over a block: scalars are replaced, lists grow, maps merge.
+/// Overlays a block with what a file says: scalars are replaced, lists grow, maps merge.
 pub(super) fn lay<T: Block>(block: &mut T, r: &mut BodyReader<'_>) {
     for one in T::SETTINGS {
         (one.read)(block, one.name, r);
@@ -118,8 +121,8 @@ pub(super) fn differences<T: Block>(block: &T, other: &T) -> Vec<String> {
         .collect()
 }
 
-/// What is shown of a block.
-pub(super) fn part<T: Block>(block: &T) -> Value {
+/// What is shown of a block, as JSON.
+pub(super) fn block_to_json<T: Block>(block: &T) -> Value {
     let mut all = Map::new();
     for one in T::SETTINGS {
         let Some(name) = one.shown else { continue };
@@ -131,22 +134,22 @@ pub(super) fn part<T: Block>(block: &T) -> Value {
     Value::Object(all)
 }
 
-/// What can be said in a block.
-pub(super) fn list<T: Block>() -> Vec<Stated> {
+/// The settings of a block.
+pub(super) fn list<T: Block>() -> Vec<SettingInfo> {
     let mut all = Vec::new();
     for one in T::SETTINGS {
-        let within = (one.within)();
+        let nested = (one.nested)();
         if one.name.is_empty() {
-            all.extend(within);
+            all.extend(nested);
             continue;
         }
-        all.push(Stated {
+        all.push(SettingInfo {
             path: one.name.to_owned(),
             help: one.help.trim().to_owned(),
-            class: one.class,
-            refused: one.refused,
+            reload_mode: one.reload_mode,
+            unsupported_advice: one.unsupported_advice,
         });
-        all.extend(within.into_iter().map(|inner| Stated {
+        all.extend(nested.into_iter().map(|inner| SettingInfo {
             path: format!("{}.{}", one.name, inner.path),
             ..inner
         }));
@@ -155,14 +158,14 @@ pub(super) fn list<T: Block>() -> Vec<Stated> {
 }
 
 /// The same of a block that may be absent.
-pub(super) fn list_of_maybe<T: Block>(_: PhantomData<Option<T>>) -> Vec<Stated> {
+pub(super) fn list_of_maybe<T: Block>(_: PhantomData<Option<T>>) -> Vec<SettingInfo> {
     list::<T>()
 }
 
 /// The same of blocks with labels.
 pub(super) fn list_of_labelled<T: Block>(
     _: PhantomData<std::collections::BTreeMap<String, T>>,
-) -> Vec<Stated> {
+) -> Vec<SettingInfo> {
     list::<T>()
 }
 
@@ -179,7 +182,7 @@ pub(super) fn json<V: serde::Serialize>(value: &V) -> Value {
     serde_json::to_value(value).unwrap_or_default()
 }
 
-/// States a block: see [the module](self). Rules that begin with `@` write parts of one setting.
+/// Declares a block: see [the module](self). Rules that begin with `@` write parts of one setting.
 macro_rules! settings {
     (@default) => { Default::default() };
     (@default $default:expr) => { $default };
@@ -190,24 +193,24 @@ macro_rules! settings {
     (@maybe) => { None };
     (@maybe $some:expr) => { Some($some) };
 
-    (@class) => { $crate::statement::ReloadClass::Restart };
-    (@class live $(by $take:ident)?) => { $crate::statement::ReloadClass::Live };
-    (@class each) => { $crate::statement::ReloadClass::Each };
-    (@class reported) => { $crate::statement::ReloadClass::Reported };
+    (@reload_mode) => { $crate::settings::ReloadMode::Restart };
+    (@reload_mode live $(by $take:ident)?) => { $crate::settings::ReloadMode::Live };
+    (@reload_mode per_setting) => { $crate::settings::ReloadMode::PerSetting };
+    (@reload_mode computed) => { $crate::settings::ReloadMode::Computed };
 
     (@take $field:ident live) => { |it, other| it.$field.clone_from(&other.$field) };
     (@take $field:ident live by $take:ident) => {
         |it, other| $take(&mut it.$field, &other.$field)
     };
-    (@take $field:ident each) => {
-        |it, other| $crate::statement::take_over(&mut it.$field, &other.$field)
+    (@take $field:ident per_setting) => {
+        |it, other| $crate::settings::take_over(&mut it.$field, &other.$field)
     };
     (@take $field:ident $($class:ident)?) => { |_, _| {} };
 
-    (@differ $field:ident reported) => { |_, _| Vec::new() };
-    (@differ $field:ident each) => {
+    (@differ $field:ident computed) => { |_, _| Vec::new() };
+    (@differ $field:ident per_setting) => {
         |it, other| {
-            let inner = $crate::statement::differences(&it.$field, &other.$field);
+            let inner = $crate::settings::differences(&it.$field, &other.$field);
             let inner = inner.into_iter();
             inner.map(|name| format!(concat!(stringify!($field), ".{}"), name)).collect()
         }
@@ -215,35 +218,35 @@ macro_rules! settings {
     (@differ $field:ident $($class:ident)*) => {
         |it, other| {
             let name = stringify!($field);
-            $crate::statement::unequal(name, &it.$field, &other.$field)
+            $crate::settings::unequal(name, &it.$field, &other.$field)
         }
     };
 
     (@value $field:ident) => { |_| serde_json::Value::Null };
     (@value $field:ident $shown:literal) => {
-        |it| $crate::statement::json(&it.$field)
+        |it| $crate::settings::json(&it.$field)
     };
     (@value $field:ident $shown:literal by $by:ident) => { |it| $by(&it.$field) };
 
-    (@within $how:ident, $kind:ty, $of:ident) => { $crate::statement::list::<$of> };
-    (@within block, $kind:ty) => { $crate::statement::list::<$kind> };
-    (@within flat, $kind:ty) => { $crate::statement::list::<$kind> };
-    (@within afresh, $kind:ty) => { $crate::statement::list::<$kind> };
-    (@within maybe, $kind:ty) => {
-        || $crate::statement::list_of_maybe(std::marker::PhantomData::<$kind>)
+    (@nested $how:ident, $kind:ty, $of:ident) => { $crate::settings::list::<$of> };
+    (@nested block, $kind:ty) => { $crate::settings::list::<$kind> };
+    (@nested inline, $kind:ty) => { $crate::settings::list::<$kind> };
+    (@nested reset, $kind:ty) => { $crate::settings::list::<$kind> };
+    (@nested maybe, $kind:ty) => {
+        || $crate::settings::list_of_maybe(std::marker::PhantomData::<$kind>)
     };
-    (@within labelled, $kind:ty) => {
-        || $crate::statement::list_of_labelled(std::marker::PhantomData::<$kind>)
+    (@nested labelled, $kind:ty) => {
+        || $crate::settings::list_of_labelled(std::marker::PhantomData::<$kind>)
     };
-    (@within $how:ident, $kind:ty) => { Vec::new };
+    (@nested $how:ident, $kind:ty) => { Vec::new };
 
     (@inner) => { Vec::new };
-    (@inner $of:ident) => { $crate::statement::list::<$of> };
+    (@inner $of:ident) => { $crate::settings::list::<$of> };
 
-    (@also $how:ident, = $place:ident $(. $inner:ident)*) => {
+    (@compat $how:ident, = $place:ident $(. $inner:ident)*) => {
         |it, name, r| $how(&mut it.$place $(. $inner)*, name, r)
     };
-    (@also $how:ident, $kind:ty) => {
+    (@compat $how:ident, $kind:ty) => {
         |_, name, r| $how(&mut <$kind>::default(), name, r)
     };
 
@@ -254,15 +257,16 @@ macro_rules! settings {
                 $(#[doc = $help:literal])+
                 $seen:vis $field:ident: $kind:ty $(= $default:expr)? => $how:ident
                 $(of $of:ident)? $(named $name:literal)? $([$($class:ident)+])?
-                $(shown $shown:literal $(by $by:ident)?)? $(off $advice:expr)?,
+                $(shown $shown:literal $(by $by:ident)?)? $(unsupported $advice:expr)?,
             )*
         }
-        $(also {
+        $(compat {
             $(
-                $(#[doc = $also_help:literal])+
-                $also:ident $(: $also_kind:ty)? $(= $place:ident $(. $inner:ident)*)?
-                => $also_how:ident
-                $(of $also_of:ident)? $(named $also_name:literal)? $(off $also_advice:expr)?,
+                $(#[doc = $compat_help:literal])+
+                $compat:ident $(: $compat_kind:ty)? $(= $place:ident $(. $inner:ident)*)?
+                => $compat_how:ident
+                $(of $compat_of:ident)? $(named $compat_name:literal)?
+                $(unsupported $compat_advice:expr)?,
             )*
         })?
     ) => {
@@ -277,33 +281,33 @@ macro_rules! settings {
             }
         }
 
-        impl $crate::statement::Block for $block {
-            const SETTINGS: &'static [$crate::statement::Setting<Self>] = &[
-                $($crate::statement::Setting::<Self> {
+        impl $crate::settings::Block for $block {
+            const SETTINGS: &'static [$crate::settings::Setting<Self>] = &[
+                $($crate::settings::Setting::<Self> {
                     name: settings!(@name $field $($name)?),
                     help: concat!($($help),+),
-                    class: settings!(@class $($($class)+)?),
-                    refused: settings!(@maybe $($advice)?),
+                    reload_mode: settings!(@reload_mode $($($class)+)?),
+                    unsupported_advice: settings!(@maybe $($advice)?),
                     read: |it, name, r| $how(&mut it.$field, name, r),
                     differ: settings!(@differ $field $($($class)+)?),
                     take: settings!(@take $field $($($class)+)?),
                     shown: settings!(@maybe $($shown)?),
                     value: settings!(@value $field $($shown $(by $by)?)?),
-                    within: settings!(@within $how, $kind $(, $of)?),
+                    nested: settings!(@nested $how, $kind $(, $of)?),
                 },)*
-                $($($crate::statement::Setting::<Self> {
-                    name: settings!(@name $also $($also_name)?),
-                    help: concat!($($also_help),+),
-                    class: $crate::statement::ReloadClass::Restart,
-                    refused: settings!(@maybe $($also_advice)?),
+                $($($crate::settings::Setting::<Self> {
+                    name: settings!(@name $compat $($compat_name)?),
+                    help: concat!($($compat_help),+),
+                    reload_mode: $crate::settings::ReloadMode::Restart,
+                    unsupported_advice: settings!(@maybe $($compat_advice)?),
                     read: settings!(
-                        @also $also_how, $($also_kind)? $(= $place $(. $inner)*)?
+                        @compat $compat_how, $($compat_kind)? $(= $place $(. $inner)*)?
                     ),
                     differ: |_, _| Vec::new(),
                     take: |_, _| {},
                     shown: None,
                     value: |_| serde_json::Value::Null,
-                    within: settings!(@inner $($also_of)?),
+                    nested: settings!(@inner $($compat_of)?),
                 },)*)?
             ];
         }
@@ -322,8 +326,8 @@ mod tests {
 
     #[test]
     fn every_setting_has_a_help_text_a_name_of_its_own_and_a_class() {
-        let all = stated();
-        assert!(all.len() > 300, "{} are stated", all.len());
+        let all = all_settings();
+        assert!(all.len() > 300, "{} are declared", all.len());
         let mut paths = BTreeSet::new();
         for one in &all {
             let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._".contains(c);
@@ -331,25 +335,29 @@ mod tests {
                 !one.path.is_empty() && one.path.chars().all(plain),
                 "{one:?}"
             );
-            assert!(paths.insert(one.path.as_str()), "{one:?} is stated twice");
+            assert!(paths.insert(one.path.as_str()), "{one:?} is declared twice");
             assert!(one.help.len() > 1 && one.help.ends_with('.'), "{one:?}");
-            assert_ne!(one.class, ReloadClass::Reported, "no file says {one:?}");
+            assert_ne!(
+                one.reload_mode,
+                ReloadMode::Computed,
+                "no file says {one:?}"
+            );
         }
         for (path, class) in [
-            ("region", ReloadClass::Restart),
-            ("log_level", ReloadClass::Live),
-            ("log_json", ReloadClass::Restart),
-            ("client", ReloadClass::Each),
-            ("client.meta", ReloadClass::Live),
-            ("client.options", ReloadClass::Live),
-            ("client.host_volume.path", ReloadClass::Restart),
-            ("client.drain_on_shutdown.deadline", ReloadClass::Restart),
-            ("plugin.config.enabled", ReloadClass::Restart),
-            ("telemetry.statsd_address", ReloadClass::Restart),
-            ("tls", ReloadClass::Live),
+            ("region", ReloadMode::Restart),
+            ("log_level", ReloadMode::Live),
+            ("log_json", ReloadMode::Restart),
+            ("client", ReloadMode::PerSetting),
+            ("client.meta", ReloadMode::Live),
+            ("client.options", ReloadMode::Live),
+            ("client.host_volume.path", ReloadMode::Restart),
+            ("client.drain_on_shutdown.deadline", ReloadMode::Restart),
+            ("plugin.config.enabled", ReloadMode::Restart),
+            ("telemetry.statsd_address", ReloadMode::Restart),
+            ("tls", ReloadMode::Live),
         ] {
             let found = all.iter().find(|one| one.path == path);
-            assert_eq!(found.map(|one| one.class), Some(class), "{path}");
+            assert_eq!(found.map(|one| one.reload_mode), Some(class), "{path}");
         }
         let help = "How long a client caches a token.";
         assert!(all.iter().any(|one| one.help == help), "as it is written");
@@ -367,7 +375,7 @@ mod tests {
     #[test]
     fn what_is_described_is_what_is_stated_as_shown() {
         let described = Config::dev().describe();
-        for (block, stated) in [
+        for (block, declared) in [
             ("ACL", shown::<AclConfig>()),
             ("Autopilot", shown::<AutopilotConfig>()),
             ("Client", shown::<ClientConfig>()),
@@ -378,7 +386,7 @@ mod tests {
             ("Telemetry", shown::<TelemetryConfig>()),
             ("UI", shown::<UiConfig>()),
         ] {
-            assert_eq!(names(&described[block]), stated, "{block}");
+            assert_eq!(names(&described[block]), declared, "{block}");
         }
         // Those of the log stand beside the blocks; what follows from several settings is added.
         let mut top = shown::<Config>();
@@ -397,7 +405,7 @@ mod tests {
     fn all_that_is_not_refused_in_a_block_can_be_said_in_a_file() {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("agent.json");
-        let said = stated();
+        let said = all_settings();
         let refused = |path: &str| super::super::advice(path).is_some();
         let leaves = said.iter().filter(|one| {
             let within = format!("{}.", one.path);

@@ -1,4 +1,4 @@
-//! Joined: an archive, and the log that goes on from it, as one directory that every tool reads.
+//! An archive, and the log that goes on from it, joined as one directory that every tool reads.
 //!
 //! The directory has the form of a server's. What lies on this machine is linked; what lies
 //! elsewhere is fetched, each file once. An archive may hold the copies of several servers: the
@@ -12,10 +12,10 @@ use std::os::unix::fs::symlink;
 use std::path::{Component, Path, PathBuf};
 
 use super::ArchiveError;
-use super::place::Store;
+use super::location::Store;
 use crate::error::chain;
 use crate::history::proof::{Verify, verify};
-use crate::log::{JOINED, ReadOnlyLog};
+use crate::log::{JOINED_MARKER, ReadOnlyLog};
 
 /// What is to be joined.
 pub struct Join<'a> {
@@ -180,7 +180,7 @@ impl Join<'_> {
         if let Some(server) = self.server {
             link_rest(server, self.to)?;
         }
-        let mark = log_dir.join(JOINED);
+        let mark = log_dir.join(JOINED_MARKER);
         fs::write(&mark, "").map_err(file("write", &mark))
     }
 
