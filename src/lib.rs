@@ -213,6 +213,8 @@ pub mod decisions {
     pub mod who_asks {}
     #[doc = include_str!("docs/decisions/0009-a-watcher-that-keeps-nothing.md")]
     pub mod a_watcher_that_keeps_nothing {}
+    #[doc = include_str!("docs/decisions/0010-own-code-that-stays.md")]
+    pub mod own_code_that_stays {}
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use drover_projections::tables::jobs::{Jobs, JobsByType};
 use drover_projections::{Id, ReadRows, Scan, StorageError, View};
 
 use super::Stamp;
+use drover_acl::Glob;
 use drover_error::{Code, Refusal};
 
 /// Refuses names that are too long to keep others by.
@@ -154,20 +155,8 @@ fn may_run(job: &Job, node: &Node) -> bool {
     } else {
         &job.node_pool
     };
-    let centre = |pattern: &String| glob(pattern, &node.datacenter);
+    let centre = |pattern: &String| Glob::new(pattern).matches(&node.datacenter);
     node.in_pool(pool) && (job.datacenters.is_empty() || job.datacenters.iter().any(centre))
-}
-
-/// Whether a pattern with `*` matches the whole text.
-fn glob(pattern: &str, text: &str) -> bool {
-    match pattern.split_once('*') {
-        None => pattern == text,
-        Some((head, tail)) => text.strip_prefix(head).is_some_and(|rest| {
-            (0..=rest.len())
-                .filter(|at| rest.is_char_boundary(*at))
-                .any(|at| glob(tail, &rest[at..]))
-        }),
-    }
 }
 
 /// An event of a node, stamped by the leader.
@@ -204,7 +193,16 @@ mod tests {
             ("", "", true),
             ("é*", "école", true),
         ] {
-            assert_eq!(glob(pattern, text), matches, "{pattern} {text}");
+            let job = Job {
+                datacenters: vec![pattern.to_owned()].into(),
+                ..Job::default()
+            };
+            let node = Node {
+                datacenter: text.to_owned(),
+                node_pool: DEFAULT_NODE_POOL.to_owned(),
+                ..Node::default()
+            };
+            assert_eq!(may_run(&job, &node), matches, "{pattern} {text}");
         }
     }
 }

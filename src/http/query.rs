@@ -1,11 +1,13 @@
 //! Query strings: decoding, and the parameters every read understands (HTTP API 0.4).
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use drover_events::gojson::parse_duration;
 use drover_events::model::status::DEFAULT_NAMESPACE;
 use parking_lot::Mutex;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
 use super::known;
 use crate::error::Refusal;
@@ -172,19 +174,17 @@ pub(super) fn parse_bool(text: &str) -> Option<bool> {
     }
 }
 
+/// What is not written as it is in a query value or a path segment.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~');
+
 /// Percent-encodes a query value or a path segment.
 #[must_use]
 pub(crate) fn encode(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                out.push(char::from(byte));
-            }
-            other => out.push_str(&format!("%{other:02X}")),
-        }
-    }
-    out
+    utf8_percent_encode(text, RESERVED).to_string()
 }
 
 /// Undoes percent-encoding; in queries a plus is a space.
@@ -192,25 +192,24 @@ pub(crate) fn encode(text: &str) -> String {
 /// # Errors
 /// 400 for a broken escape or text that is not UTF-8.
 pub(super) fn decode(raw: &str, plus: bool) -> Result<String, Refusal> {
-    if !raw.bytes().any(|b| b == b'%' || (plus && b == b'+')) {
-        return Ok(raw.to_owned());
-    }
     let bad = || Refusal::bad_request(format!("invalid URL escape in {raw:?}"));
-    let mut out = Vec::with_capacity(raw.len());
-    let mut bytes = raw.bytes();
-    while let Some(byte) = bytes.next() {
-        out.push(match byte {
-            b'%' => {
-                let digit = |b: Option<u8>| char::from(b?).to_digit(16);
-                let (high, low) = (digit(bytes.next()), digit(bytes.next()));
-                let value = high.zip(low).map(|(h, l)| h * 16 + l).ok_or_else(bad)?;
-                u8::try_from(value).map_err(|_| bad())?
-            }
-            b'+' if plus => b' ',
-            other => other,
-        });
+    if !is_escaped(raw) {
+        return Err(bad());
     }
-    String::from_utf8(out).map_err(|_| bad())
+    let spaced = match plus && raw.contains('+') {
+        true => Cow::Owned(raw.replace('+', " ")),
+        false => Cow::Borrowed(raw),
+    };
+    let text = percent_decode_str(&spaced).decode_utf8();
+    text.map(Cow::into_owned).map_err(|_| bad())
+}
+
+/// Whether every percent sign has its two digits: the library leaves others as they are.
+fn is_escaped(raw: &str) -> bool {
+    raw.split('%').skip(1).all(|behind| {
+        let digits = behind.as_bytes().get(..2);
+        digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    })
 }
 
 /// What every read understands. What a handler asks for through a function counts as acted on.

@@ -291,32 +291,18 @@ fn push(out: &mut Map<String, Json>, key: &str, item: Json) {
 
 /// A name of the shape that differs in at most two letters.
 fn near(name: &str, shape: &Shape, wanted: fn(Kind) -> bool) -> Option<&'static str> {
+    // No name is as long, and the work grows with the length.
+    if name.len() > 64 {
+        return None;
+    }
     let names = shape
         .fields
         .iter()
         .filter(|f| !f.hcl.is_empty() && wanted(f.kind))
         .map(|f| f.hcl);
     names
-        .map(|n| (distance(name, n), n))
+        .map(|n| (strsim::levenshtein(name, n), n))
         .filter(|(d, _)| *d <= 2)
         .min()
         .map(|(_, n)| n)
-}
-
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    if a.len() > 64 {
-        return usize::MAX;
-    }
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, cb) in b.iter().enumerate() {
-            let cost = diagonal + usize::from(ca != *cb);
-            diagonal = row[j + 1];
-            row[j + 1] = cost.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[b.len()]
 }

@@ -5,8 +5,16 @@ use super::args::Args;
 use super::{Outcome, yaml};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use std::collections::BTreeMap;
-use std::fmt::Write;
+
+/// What is not written as it is in a query; a blank becomes a plus afterwards.
+const QUERY: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~')
+    .remove(b' ');
 
 pub(super) fn call(name: &str, args: &mut Args) -> Option<Outcome> {
     Some(match name {
@@ -37,20 +45,10 @@ fn base64decode(text: &str) -> Outcome {
         .map_err(|_| "the result of decoding the provided string is not valid UTF-8".to_owned())
 }
 
+/// As Go's `url.QueryEscape` does it.
 fn urlencode(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                out.push(char::from(byte));
-            }
-            b' ' => out.push('+'),
-            other => {
-                let _ = write!(out, "%{other:02X}");
-            }
-        }
-    }
-    out
+    let encoded = utf8_percent_encode(text, QUERY).to_string();
+    encoded.replace(' ', "+")
 }
 
 fn jsondecode(text: &str) -> Outcome {

@@ -1,10 +1,14 @@
-//! YAML out, and the part of YAML in that configuration uses: block maps and lists, flow
-//! collections, quoted and plain scalars, literal and folded blocks. Anchors, tags and several
-//! documents are refused.
+//! YAML out, and YAML in. Anchors, aliases, tags and several documents are refused: a value is as
+//! large as its text.
 
 use super::super::value::{Value, parse_number};
 use super::Outcome;
+use saphyr_parser::{Event, Parser, ScalarStyle};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+
+/// How many collections may be within each other.
+const DEPTH: usize = 64;
 
 /// Writes YAML: block style, strings quoted, keys in order.
 pub(super) fn encode(value: &Value) -> String {
@@ -57,324 +61,159 @@ fn end_line(out: &mut String) {
     }
 }
 
-struct YamlLine<'a> {
-    indent: usize,
-    text: &'a str,
-}
-
 /// Reads YAML.
 pub(super) fn decode(text: &str) -> Outcome {
     if let Ok(json) = serde_json::from_str::<serde_json::Value>(text) {
         return Ok(Value::from_json(&json));
     }
-    let lines: Vec<YamlLine<'_>> = text
-        .lines()
-        .filter(|l| l.trim_end() != "---")
-        .map(|l| YamlLine {
-            indent: l.len() - l.trim_start_matches(' ').len(),
-            text: l.trim_end(),
+    let mut document = Document::default();
+    for event in Parser::new_from_str(text) {
+        let (event, span) = event
+            .map_err(|error| format!("on line {}: {}", error.marker().line(), error.info()))?;
+        let taken = document.take(event);
+        taken.map_err(|what| format!("on line {}: {what}", span.start.line()))?;
+    }
+    Ok(document.whole.unwrap_or(Value::Null))
+}
+
+/// A document as far as it was read.
+#[derive(Default)]
+struct Document {
+    /// Collections that have not ended, each within the one before.
+    open: Vec<Collection>,
+    whole: Option<Value>,
+}
+
+enum Collection {
+    List(Vec<Value>),
+    /// With the key whose value comes next.
+    Map(BTreeMap<String, Value>, Option<String>),
+}
+
+impl Document {
+    fn take(&mut self, event: Event<'_>) -> Result<(), String> {
+        match event {
+            // Zero is no anchor.
+            Event::Scalar(text, style, 0, None) => self.scalar(text, style),
+            Event::SequenceStart(0, None) => self.begin(Collection::List(Vec::new())),
+            Event::MappingStart(0, None) => self.begin(Collection::Map(BTreeMap::new(), None)),
+            Event::Alias(_)
+            | Event::Scalar(..)
+            | Event::SequenceStart(..)
+            | Event::MappingStart(..) => {
+                Err("anchors, aliases and tags are not supported".to_owned())
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.end(),
+            Event::DocumentStart(_) if self.whole.is_some() => {
+                Err("there is more than one document".to_owned())
+            }
+            Event::Nothing
+            | Event::StreamStart
+            | Event::StreamEnd
+            | Event::DocumentStart(_)
+            | Event::DocumentEnd => Ok(()),
+        }
+    }
+
+    fn scalar(&mut self, text: Cow<'_, str>, style: ScalarStyle) -> Result<(), String> {
+        if let Some(Collection::Map(map, key @ None)) = self.open.last_mut() {
+            if map.contains_key(text.as_ref()) {
+                return Err(format!("key {text:?} twice"));
+            }
+            *key = Some(text.into_owned());
+            return Ok(());
+        }
+        self.put(match style {
+            ScalarStyle::Plain => plain(&text),
+            _ => Value::Str(text.into_owned()),
         })
-        .collect();
-    let mut parser = Parser {
-        lines,
-        at: 0,
-        depth: 0,
-    };
-    let value = parser.block(0)?;
-    parser.skip_blank();
-    match parser.lines.get(parser.at) {
-        None => Ok(value),
-        Some(line) => Err(format!(
-            "on line {}: cannot read {:?} here",
-            parser.at + 1,
-            line.text.trim()
-        )),
+    }
+
+    fn begin(&mut self, collection: Collection) -> Result<(), String> {
+        if self.open.len() >= DEPTH {
+            return Err("nested too deeply".to_owned());
+        }
+        self.open.push(collection);
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        match self.open.pop() {
+            Some(Collection::List(items)) => self.put(Value::List(items)),
+            Some(Collection::Map(map, _)) => self.put(Value::Map(map)),
+            None => Ok(()),
+        }
+    }
+
+    fn put(&mut self, value: Value) -> Result<(), String> {
+        match self.open.last_mut() {
+            None => self.whole = Some(value),
+            Some(Collection::List(items)) => items.push(value),
+            Some(Collection::Map(map, key)) => {
+                let key = key.take().ok_or("a key is no text")?;
+                map.insert(key, value);
+            }
+        }
+        Ok(())
     }
 }
 
-struct Parser<'a> {
-    lines: Vec<YamlLine<'a>>,
-    at: usize,
-    depth: usize,
-}
-
-impl<'a> Parser<'a> {
-    fn skip_blank(&mut self) {
-        while self.lines.get(self.at).is_some_and(|l| {
-            let text = l.text.trim_start();
-            text.is_empty() || text.starts_with('#')
-        }) {
-            self.at += 1;
-        }
-    }
-
-    fn fail<T>(&self, what: &str) -> Result<T, String> {
-        Err(format!("on line {}: {what}", self.at + 1))
-    }
-
-    fn block(&mut self, least: usize) -> Outcome {
-        self.depth += 1;
-        if self.depth > 64 {
-            return self.fail("nested too deeply");
-        }
-        self.skip_blank();
-        let value = match self.lines.get(self.at) {
-            Some(line) if line.indent >= least => {
-                let (indent, text) = (line.indent, line.text.trim_start());
-                if text == "-" || text.starts_with("- ") {
-                    self.list(indent)
-                } else if split_key(text).is_some() {
-                    self.map(indent)
-                } else {
-                    self.at += 1;
-                    self.scalar(text, indent)
-                }
-            }
-            _ => Ok(Value::Null),
-        };
-        self.depth -= 1;
-        value
-    }
-
-    fn list(&mut self, indent: usize) -> Outcome {
-        let mut items = Vec::new();
-        loop {
-            self.skip_blank();
-            let Some(line) = self.lines.get_mut(self.at).filter(|l| l.indent == indent) else {
-                break;
-            };
-            let Some(rest) = line.text.trim_start().strip_prefix('-') else {
-                break;
-            };
-            if rest.trim().is_empty() {
-                self.at += 1;
-                items.push(self.block(indent + 1)?);
-                continue;
-            }
-            // What follows the dash is a block of its own, as deep as it stands.
-            let trimmed = rest.trim_start();
-            if trimmed.starts_with(['|', '>']) {
-                let header = trimmed;
-                self.at += 1;
-                let text = self.literal(header, indent);
-                items.push(Value::Str(text));
-                continue;
-            }
-            let deeper = indent + 1 + (rest.len() - trimmed.len());
-            *line = YamlLine {
-                indent: deeper,
-                text: trimmed,
-            };
-            items.push(self.block(deeper)?);
-        }
-        Ok(Value::List(items))
-    }
-
-    fn map(&mut self, indent: usize) -> Outcome {
-        let mut map = BTreeMap::new();
-        loop {
-            self.skip_blank();
-            let Some(line) = self.lines.get(self.at).filter(|l| l.indent == indent) else {
-                break;
-            };
-            let Some((key, rest)) = split_key(line.text.trim_start()) else {
-                break;
-            };
-            self.at += 1;
-            let value = if rest.is_empty() {
-                self.skip_blank();
-                let list_here = self
-                    .lines
-                    .get(self.at)
-                    .is_some_and(|l| l.indent == indent && l.text.trim_start().starts_with("- "));
-                self.block(if list_here { indent } else { indent + 1 })?
-            } else {
-                self.scalar(rest, indent)?
-            };
-            if map.insert(key.clone(), value).is_some() {
-                return self.fail(&format!("key {key:?} twice"));
-            }
-        }
-        Ok(Value::Map(map))
-    }
-
-    fn scalar(&mut self, text: &'a str, indent: usize) -> Outcome {
-        match text.chars().next() {
-            Some('|' | '>') => Ok(Value::Str(self.literal(text, indent))),
-            Some('&' | '*' | '!') => self.fail("anchors, aliases and tags are not supported"),
-            Some('[' | '{') => {
-                let mut flow = Flow {
-                    rest: text,
-                    depth: 0,
-                };
-                flow.value()
-                    .and_then(|v| match flow.rest.trim_start().chars().next() {
-                        None | Some('#') => Ok(v),
-                        _ => Err("text after a flow collection".to_owned()),
-                    })
-            }
-            _ => scalar(text),
-        }
-    }
-
-    fn literal(&mut self, header: &str, indent: usize) -> String {
-        let folded = header.starts_with('>');
-        let mut lines: Vec<&str> = Vec::new();
-        let mut base = None;
-        while let Some(line) = self.lines.get(self.at) {
-            if line.text.trim().is_empty() {
-                lines.push("");
-            } else if line.indent > indent {
-                let base = *base.get_or_insert(line.indent);
-                lines.push(line.text.get(base.min(line.indent)..).unwrap_or(""));
-            } else {
-                break;
-            }
-            self.at += 1;
-        }
-        let keep = header.contains('+');
-        while !keep && lines.last() == Some(&"") {
-            lines.pop();
-        }
-        let mut text = if folded {
-            lines.join(" ")
-        } else {
-            lines.join("\n")
-        };
-        if !header.contains('-') && !text.is_empty() {
-            text.push('\n');
-        }
-        text
-    }
-}
-
-/// Splits `key: rest` and `"key": rest`.
-fn split_key(text: &str) -> Option<(String, &str)> {
-    if let Some(quote) = text.chars().next().filter(|c| *c == '"' || *c == '\'') {
-        let end = text[1..].find(quote)? + 1;
-        let rest = text[end + 1..].trim_start().strip_prefix(':')?;
-        return Some((text[1..end].to_owned(), comment_off(rest.trim())));
-    }
-    if text.starts_with(['[', '{', '#']) {
-        return None;
-    }
-    let end = text
-        .find(": ")
-        .or_else(|| text.strip_suffix(':').map(str::len))?;
-    let rest = text.get(end + 1..).unwrap_or("").trim();
-    Some((text[..end].trim().to_owned(), comment_off(rest)))
-}
-
-fn comment_off(text: &str) -> &str {
-    if text.starts_with(['"', '\'', '#']) {
-        return if text.starts_with('#') { "" } else { text };
-    }
-    text.find(" #").map_or(text, |at| text[..at].trim_end())
-}
-
-fn scalar(text: &str) -> Outcome {
-    let text = text.trim();
-    if let Some(inner) = text.strip_prefix('\'') {
-        let end = inner.rfind('\'').ok_or("string not terminated")?;
-        return Ok(Value::Str(inner[..end].replace("''", "'")));
-    }
-    if text.starts_with('"') {
-        let end = text
-            .rfind('"')
-            .filter(|e| *e > 0)
-            .ok_or("string not terminated")?;
-        return serde_json::from_str::<String>(&text[..=end])
-            .map(Value::Str)
-            .map_err(|e| e.to_string());
-    }
-    Ok(match comment_off(text) {
+/// What text without quotes stands for, as the core schema of YAML 1.2 has it.
+fn plain(text: &str) -> Value {
+    match text {
         "" | "~" | "null" | "Null" | "NULL" => Value::Null,
         "true" | "True" | "TRUE" => Value::Bool(true),
         "false" | "False" | "FALSE" => Value::Bool(false),
-        plain => parse_number(plain).unwrap_or_else(|| Value::str(plain)),
-    })
+        text => parse_number(text).unwrap_or_else(|| Value::str(text)),
+    }
 }
 
-/// `[a, {b: c}]`.
-struct Flow<'a> {
-    rest: &'a str,
-    depth: usize,
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-impl Flow<'_> {
-    fn value(&mut self) -> Outcome {
-        self.rest = self.rest.trim_start();
-        self.depth += 1;
-        if self.depth > 64 {
-            return Err("nested too deeply".into());
+    #[test]
+    fn what_people_write_is_read() {
+        for (text, want) in [
+            ("", "null"),
+            ("# nothing\n", "null"),
+            ("---\na: 1\n", r#"{"a":1}"#),
+            ("a: b\n  c\n", r#"{"a":"b c"}"#),
+            ("a: >-\n  b\n  c\n\n  d\n", r#"{"a":"b c\nd"}"#),
+            ("\"a\\tb\": 'it''s'\n", r#"{"a\tb":"it's"}"#),
+            ("a: \"b # c\" # d\n", r#"{"a":"b # c"}"#),
+            (
+                "a: {b: 1,\n  c: [x, ~]}\n",
+                r#"{"a":{"b":1,"c":["x",null]}}"#,
+            ),
+            (
+                "a: yes\nb: True\nc: 1.5\n",
+                r#"{"a":"yes","b":true,"c":1.5}"#,
+            ),
+            ("a: '1'\nb: \"true\"\n", r#"{"a":"1","b":"true"}"#),
+        ] {
+            let read = decode(text).map(|value| value.to_json().to_string());
+            assert_eq!(read.as_deref(), Ok(want), "{text}");
         }
-        let value = match self.rest.chars().next() {
-            Some('[') => self
-                .items(']')
-                .map(|items| Value::List(items.into_iter().map(|i| i.1).collect())),
-            Some('{') => self
-                .items('}')
-                .map(|items| Value::Map(items.into_iter().collect())),
-            _ => {
-                let text = self.word(&[',', ']', '}']);
-                scalar(text)
-            }
-        };
-        self.depth -= 1;
-        value
     }
 
-    fn word(&mut self, ends: &[char]) -> &str {
-        let quote = self.rest.chars().next().filter(|c| *c == '"' || *c == '\'');
-        let end = match quote {
-            Some(q) => self.rest[1..].find(q).map_or(self.rest.len(), |at| at + 2),
-            None => self.rest.find(ends).unwrap_or(self.rest.len()),
-        };
-        let (word, rest) = self.rest.split_at(end);
-        self.rest = rest;
-        word
-    }
-
-    fn items(&mut self, close: char) -> Result<Vec<(String, Value)>, String> {
-        self.rest = &self.rest[1..];
-        let mut items = Vec::new();
-        loop {
-            self.rest = self.rest.trim_start();
-            match self.rest.chars().next() {
-                None => {
-                    return Err(format!(
-                        "flow collection not terminated, expected {close:?}"
-                    ));
-                }
-                Some(c) if c == close => {
-                    self.rest = &self.rest[c.len_utf8()..];
-                    return Ok(items);
-                }
-                Some(',') => {
-                    self.rest = &self.rest[1..];
-                    continue;
-                }
-                _ => {}
-            }
-            let mut key = String::new();
-            if close == '}' {
-                let word = self.word(&[':', ',', '}']).to_owned();
-                key = scalar(&word)?.to_text().unwrap_or_default();
-                self.rest = self
-                    .rest
-                    .trim_start()
-                    .strip_prefix(':')
-                    .ok_or("expected ':' after a key")?;
-            }
-            let before = self.rest.len();
-            let value = self.value()?;
-            items.push((key, value));
-            if self.rest.len() == before
-                && self.rest.starts_with([']', '}'])
-                && !self.rest.starts_with(close)
-            {
-                return Err("mismatched brackets".into());
-            }
+    #[test]
+    fn what_is_refused_is_named_with_its_line() {
+        for (text, part) in [
+            ("a: &x 1\n", "on line 1: anchors, aliases and tags"),
+            ("a: 1\nb: !!str 2\n", "on line 2: anchors, aliases and tags"),
+            ("a: 1\n---\nb: 2\n", "there is more than one document"),
+            ("a: 1\na: 2\n", "on line 2: key \"a\" twice"),
+            ("? [a]\n: 1\n", "a key is no text"),
+            ("a: [1, 2\n", "on line "),
+            ("a: \"b\n", "on line "),
+        ] {
+            let error = decode(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
         }
+        let deep = |depth: usize| decode(&format!("{}a{}", "[".repeat(depth), "]".repeat(depth)));
+        assert!(deep(DEPTH).is_ok());
+        assert!(deep(DEPTH + 1).unwrap_err().contains("nested too deeply"));
+        assert!(decode(&"- ".repeat(100_000)).is_err());
     }
 }
