@@ -342,7 +342,7 @@ fn applicable(view: &View, event: Event) -> Vec<Event> {
         let kind = event.kind();
         match view.try_out(&event, &[]) {
             Ok(()) => parts.push(event),
-            Err(error) if error.is_of_one_row() => match halve(event, Vec::new()) {
+            Err(error) if error.is_single_entry() => match halve(event, Vec::new()) {
                 Some(((first, _), (second, _))) => todo.extend([second, first]),
                 None => {
                     let error = chain(&error);
