@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// To add one: its line here, its status in both tables of `drover_net::status` and in the list of
 /// their test, and whether it lasts ([`Code::lasts`]) or concerns all ([`Refusal::concerns_all`]).
-/// Agents of earlier releases read it as [`Code::Internal`].
+/// Agents of earlier releases read it as the code they know its status by, or [`Code::Internal`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Code {
     /// The request is malformed or names an impossible value; the message names the field.

@@ -178,11 +178,11 @@ impl Answer {
 }
 
 impl From<Refusal> for Answer {
-    /// The bare message as text (HTTP API 0.1).
+    /// The bare message as text (HTTP API 0.1). The status is that of the code, whatever the text
+    /// says.
     fn from(error: Refusal) -> Self {
-        let after = error.retry_after;
-        let (status, message) = with_code(error);
-        let answer = Self::of(TEXT, message).status(status);
+        let (status, after) = (crate::net::status(error.code), error.retry_after);
+        let answer = Self::of(TEXT, error.message).status(status);
         match (status, after) {
             // Whoever has too much under way may come again as soon as some of it is done.
             (429, _) => answer.header("retry-after", after.max(1).to_string()),
@@ -190,36 +190,6 @@ impl From<Refusal> for Answer {
             _ => answer,
         }
     }
-}
-
-/// The status of an error: its code's, unless the text says otherwise (HTTP API 0.2).
-fn with_code(error: Refusal) -> (u16, String) {
-    if let Some(rest) = error.message.strip_prefix("RPC Error:: ")
-        && let Some((code, message)) = rest.split_once(',')
-        && let Ok(code @ 400..600) = code.parse()
-    {
-        return (code, message.to_owned());
-    }
-    const BY_SUFFIX: [(&str, u16); 4] = [
-        ("Permission denied", 403),
-        ("ACL token not found", 403),
-        (
-            "Job registration, dispatch, and scale are disabled by the scheduler configuration",
-            403,
-        ),
-        (
-            "Filter expression cannot be used with other filter parameters",
-            400,
-        ),
-    ];
-    if crate::net::status(error.code) == 500 {
-        for (suffix, status) in BY_SUFFIX {
-            if error.message.ends_with(suffix) {
-                return (status, suffix.to_owned());
-            }
-        }
-    }
-    (crate::net::status(error.code), error.message)
 }
 
 #[cfg(test)]
@@ -239,22 +209,19 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_errors_decide_where_nomad_lets_them() {
-        for (message, status, text) in [
-            (
-                "RPC Error:: 429,slow down, please",
-                429,
-                "slow down, please",
-            ),
-            ("rpc error: Permission denied", 403, "Permission denied"),
-            ("RPC Error:: x,y", 500, "RPC Error:: x,y"),
-            ("eval not found", 500, "eval not found"),
+    fn a_refusal_has_the_status_of_its_code_and_all_of_its_words() {
+        for (refusal, status) in [
+            (Refusal::permission_denied(), 403),
+            (Refusal::not_found("eval not found"), 404),
+            (Refusal::by_rule("a plugin says: Permission denied"), 500),
+            (Refusal::by_rule("RPC Error:: 429,slow down, please"), 500),
+            (Refusal::no_leader(), 500),
         ] {
-            assert_eq!(
-                with_code(Refusal::by_rule(message)),
-                (status, text.to_owned())
-            );
+            let text = refusal.message.clone();
+            let answer = Answer::from(refusal);
+            assert_eq!(answer.status, status, "{text}");
+            let pieces = answer.body.into_pieces().expect("a whole body");
+            assert_eq!(pieces.concat(), text.as_bytes());
         }
-        assert_eq!(with_code(Refusal::not_found("x")), (404, "x".to_owned()));
     }
 }

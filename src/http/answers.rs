@@ -1,10 +1,11 @@
 //! What answers hold that is no row of the model, for those who ask: the command line reads an
 //! answer as the type that it was written from.
 
-pub(crate) use super::allocations::StopResponse;
+pub(crate) use super::allocations::write::StopResponse;
 pub(crate) use super::autopilot::HealthReply;
 pub(crate) use super::deployments::write::DeploymentUpdateResponse;
-pub(crate) use super::evaluations::{EvalCountResponse, EvalDeleteResponse};
+pub(crate) use super::evaluations::EvalCountResponse;
+pub(crate) use super::evaluations::write::EvalDeleteResponse;
 pub(crate) use super::jobs::children::{DispatchResponse, ForceResponse};
 pub(crate) use super::jobs::shapes::{
     JobDeregisterResponse, JobListStub, JobPlanResponse, JobRegisterResponse, JobScaleStatus,

@@ -4,14 +4,13 @@
 //! of the close frame. Nothing runs before. The command ends when its caller leaves, falls silent
 //! or loses the right, and when the server stops.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::response::Response;
 use drover_projections::tables::allocs;
-use futures_util::{FutureExt, SinkExt, Stream, StreamExt};
+use futures_util::{SinkExt, Stream, StreamExt};
 use hyper::header::HeaderValue;
 use hyper::http::request::Parts;
 use tokio::sync::mpsc;
@@ -22,7 +21,8 @@ use tokio_tungstenite::tungstenite::{Bytes, Error};
 use super::answer::Answer;
 use super::client::ran::{self, Ready};
 use super::client::{unknown, whereabouts};
-use super::front::{self, FrontCall, Incoming, Outline};
+use super::entrance::{ServerEntrance, Takes, taken_in};
+use super::front::{self, FrontCall, Incoming};
 use super::gate::{self, Access, Late, Write};
 use super::list::storage;
 use super::request::Request;
@@ -30,7 +30,7 @@ use super::socket::{self, Socket, Upgrade};
 use super::state::Api;
 use super::stream::right;
 use super::target::Target;
-use super::{auth, past, query, requests};
+use super::{auth, query, requests};
 use crate::acl::{Acl, NamespaceCapability as Ns};
 use crate::client::agent::Client;
 use crate::client::drivers;
@@ -60,12 +60,12 @@ drover_events::wire! {
 
 /// Serves a request.
 pub(super) async fn serve(api: Arc<Api>, incoming: Incoming, access: Access) -> Response {
-    let (mut parts, _) = incoming.into_parts();
-    let outline = Outline::of(&mut parts);
-    let upgrade = Upgrade::of(&mut parts);
-    let work = AssertUnwindSafe(begin(&api, parts, access, upgrade));
-    let answer = front::finish_request(work.catch_unwind().await);
-    front::respond(&api, outline, answer)
+    let here = Arc::clone(&api);
+    front::responded(api, incoming, |mut parts, _| async move {
+        let upgrade = Upgrade::of(&mut parts);
+        begin(&here, parts, access, upgrade).await
+    })
+    .await
 }
 
 async fn begin(
@@ -263,15 +263,18 @@ impl ExecPlace {
 
 impl ExecTarget {
     /// Finds out who asks and for what, and lets in who may.
-    async fn admit(api: &Arc<Api>, mut request: Request, access: Access) -> Result<Self, Refusal> {
-        front::admit(api, &mut request, access).await?;
+    async fn admit(api: &Arc<Api>, request: Request, access: Access) -> Result<Self, Refusal> {
+        let entrance = ServerEntrance {
+            api: Arc::clone(api),
+            access,
+            takes: Takes::Head,
+        };
+        let request = taken_in(&entrance, request, None).await?;
         let by_token = api.gate.is_guarded() && auth::token(&request).is_some();
         let origin = match by_token {
             true => Ok(()),
             false => socket::same_origin(&request.headers),
         };
-        past::refuse(&request)?;
-        front::check_region(api, &request)?;
         let id = request.segment(3)?;
         let exec = command(&request);
         let ran = exec.as_ref().map(|exec| Ran {

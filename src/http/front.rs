@@ -10,22 +10,25 @@ use drover_projections::watch::Interest;
 use futures_util::FutureExt;
 use hyper::Response;
 use hyper::header::{HeaderName, HeaderValue};
+use hyper::http::request::Parts;
 use smallvec::SmallVec;
 
 use super::answer::{Answer, Meta};
 use super::body::Body;
+use super::entrance::{ServerEntrance, Takes, admitted, taken_in};
 use super::gate::{Access, Late, Write};
 use super::query::{self, Query, ReadOptions};
 use super::request::Request;
 use super::requested::RequestTrace;
 use super::sight::Sight;
 use super::state::{Api, Settings};
-use super::{auth, cors, gzip, known, measure, past, pretty, requests};
+use super::{auth, cors, gzip, known, measure, pretty, requests};
 use crate::commands::Command;
 use crate::error::{Refusal, panic_text};
 use crate::identity::Identity;
 use crate::net::Asking;
 use crate::proposer::{Committed, Origin};
+use crate::requests::RequestLog;
 
 /// What the router gives us.
 pub(super) type Incoming = axum::extract::Request;
@@ -175,117 +178,137 @@ async fn queried(
     run: Reader,
 ) -> Response<axum::body::Body> {
     let access = access.under(&api.settings);
-    let (mut parts, body) = incoming.into_parts();
-    let outline = Outline::of(&mut parts);
-    let work = AssertUnwindSafe(async {
-        let mut request = Request::head(parts)?;
-        admit(&api, &mut request, access).await?;
-        check_region(&api, &request)?;
-        let settings = &api.settings;
-        request
-            .read_body(body, settings.body_limit, &settings.bodies)
-            .await?;
-        still(&api, &mut request, access).await?;
+    let here = Arc::clone(&api);
+    let route = (access, Takes::Query);
+    served(api, incoming, route, |request, _| async move {
         let mut options = ReadOptions::read(&request.query)?;
-        options.part = api.settings.list_part;
-        let ticket = requests::received(&api.requests, &request).await?;
-        let requested = Arc::new(RequestTrace {
-            api: Arc::clone(&api),
-            request,
-            options,
-            access,
-            watched,
-            run,
-        });
-        let answer = requested.answer(near).await;
-        let denied = || requests::denial(&requested.request);
-        requests::answered(&api.requests, ticket, denied, answer).await
-    });
-    let answer = finish_request(work.catch_unwind().await);
-    respond(&api, outline, answer)
-}
-
-/// Serves a request with a body: a write, or a read by POST.
-pub(super) async fn write<F, Fut>(
-    api: Arc<Api>,
-    incoming: Incoming,
-    access: Access,
-    run: F,
-) -> Response<axum::body::Body>
-where
-    F: FnOnce(Write) -> Fut,
-    Fut: Future<Output = Result<Answer, Refusal>>,
-{
-    late(api, incoming, access, async |late| {
-        run(late.admitted()).await
+        options.part = here.settings.list_part;
+        recorded(&here.requests, request, |request| {
+            let requested = Arc::new(RequestTrace {
+                api: Arc::clone(&here),
+                request,
+                options,
+                access,
+                watched,
+                run,
+            });
+            async move { requested.answer(near).await }
+        })
+        .await
     })
     .await
 }
 
-/// The same where the handler asks itself.
-pub(super) async fn late<F, Fut>(
+/// Serves a request with a body: a write, or a read by POST.
+pub(super) fn write<F, Fut>(
     api: Arc<Api>,
     incoming: Incoming,
     access: Access,
     run: F,
-) -> Response<axum::body::Body>
+) -> impl Future<Output = Response<axum::body::Body>>
+where
+    F: FnOnce(Write) -> Fut,
+    Fut: Future<Output = Result<Answer, Refusal>>,
+{
+    late(api, incoming, access, |late| run(late.admitted()))
+}
+
+/// The same where the handler asks itself.
+pub(super) fn late<F, Fut>(
+    api: Arc<Api>,
+    incoming: Incoming,
+    access: Access,
+    run: F,
+) -> impl Future<Output = Response<axum::body::Body>>
 where
     F: FnOnce(Late) -> Fut,
     Fut: Future<Output = Result<Answer, Refusal>>,
 {
-    let (mut parts, body) = incoming.into_parts();
-    let outline = Outline::of(&mut parts);
-    let work = AssertUnwindSafe(async {
-        let mut request = Request::head(parts)?;
-        admit(&api, &mut request, access).await?;
-        past::refuse(&request)?;
-        check_region(&api, &request)?;
-        let settings = &api.settings;
-        request
-            .read_body(body, settings.body_limit, &settings.bodies)
-            .await?;
-        still(&api, &mut request, access).await?;
-        recorded(api.as_ref(), request, |request| {
-            let api = Arc::clone(&api);
-            run(Late::new(FrontCall { api, request }))
-        })
-        .await
-    });
-    let answer = finish_request(work.catch_unwind().await);
-    respond(&api, outline, answer)
+    let run = |late, _| run(late);
+    handed(api, incoming, (access, Takes::Body), run)
 }
 
 /// Serves a request whose body is as long as it likes; the handler takes it as it comes.
-pub(super) async fn upload<F, Fut>(
+pub(super) fn upload<F, Fut>(
     api: Arc<Api>,
     incoming: Incoming,
     access: Access,
     run: F,
-) -> Response<axum::body::Body>
+) -> impl Future<Output = Response<axum::body::Body>>
 where
     F: FnOnce(Write, axum::body::Body) -> Fut,
     Fut: Future<Output = Result<Answer, Refusal>>,
 {
-    let (mut parts, body) = incoming.into_parts();
-    let outline = Outline::of(&mut parts);
-    let work = AssertUnwindSafe(async {
-        let mut request = Request::head(parts)?;
-        admit(&api, &mut request, access).await?;
-        past::refuse(&request)?;
-        check_region(&api, &request)?;
-        recorded(api.as_ref(), request, |request| {
-            let api = Arc::clone(&api);
-            run(Late::new(FrontCall { api, request }).admitted(), body)
+    let run = |late: Late, body| run(late.admitted(), body);
+    handed(api, incoming, (access, Takes::Head), run)
+}
+
+/// Serves a request that is no plain read: its handler has it, with what is left of its body.
+fn handed<F, Fut>(
+    api: Arc<Api>,
+    incoming: Incoming,
+    route: (Access, Takes),
+    run: F,
+) -> impl Future<Output = Response<axum::body::Body>>
+where
+    F: FnOnce(Late, axum::body::Body) -> Fut,
+    Fut: Future<Output = Result<Answer, Refusal>>,
+{
+    let here = Arc::clone(&api);
+    served(api, incoming, route, move |request, body| async move {
+        let api = Arc::clone(&here);
+        recorded(&here.requests, request, |request| {
+            run(Late::new(FrontCall { api, request }), body)
         })
         .await
-    });
-    let answer = finish_request(work.catch_unwind().await);
+    })
+}
+
+/// Serves a request of any kind once it was let in and its body taken in, as the route has it.
+fn served<F, Fut>(
+    api: Arc<Api>,
+    incoming: Incoming,
+    (access, takes): (Access, Takes),
+    run: F,
+) -> impl Future<Output = Response<axum::body::Body>>
+where
+    F: FnOnce(Request, axum::body::Body) -> Fut,
+    Fut: Future<Output = Result<Answer, Refusal>>,
+{
+    let entrance = ServerEntrance {
+        api: Arc::clone(&api),
+        access,
+        takes,
+    };
+    responded(api, incoming, move |parts, body| async move {
+        let (body, left) = takes.of(body);
+        let request = taken_in(&entrance, Request::head(parts)?, body).await?;
+        run(request, left).await
+    })
+}
+
+/// Responds to a request with what it comes to, whatever that is.
+pub(super) async fn responded<F, Fut>(
+    api: Arc<Api>,
+    incoming: Incoming,
+    work: F,
+) -> Response<axum::body::Body>
+where
+    F: FnOnce(Parts, axum::body::Body) -> Fut,
+    Fut: Future<Output = Result<Answer, Refusal>>,
+{
+    let (mut parts, body) = incoming.into_parts();
+    let outline = Outline::of(&mut parts);
+    let outcome = AssertUnwindSafe(async { work(parts, body).await })
+        .catch_unwind()
+        .await;
+    let answer = finish_request(outcome);
     respond(&api, outline, answer)
 }
 
 /// Answers a request; the request log has it if it matters, or was denied.
 async fn recorded<Fut>(
-    api: &Api,
+    log: &Arc<RequestLog>,
     request: Request,
     run: impl FnOnce(Arc<Request>) -> Fut,
 ) -> Result<Answer, Refusal>
@@ -293,10 +316,10 @@ where
     Fut: Future<Output = Result<Answer, Refusal>>,
 {
     let request = Arc::new(request);
-    let ticket = requests::received(&api.requests, &request).await?;
+    let ticket = requests::received(log, &request).await?;
     let answer = run(Arc::clone(&request)).await;
     let denied = || requests::denial(&request);
-    requests::answered(&api.requests, ticket, denied, answer).await
+    requests::answered(log, ticket, denied, answer).await
 }
 
 /// Finds out who asks, and lets in who may. It comes before anything else of a request is taken in.
@@ -312,7 +335,8 @@ pub(super) async fn admit(api: &Api, request: &mut Request, access: Access) -> R
     }
     let namespace = access.is_within().then(|| request.namespace());
     within(&api.settings, request, namespace)?;
-    admitted(api, request, access).await
+    let allowed = access.admit(request, &request.identity);
+    admitted(&api.requests, request, allowed).await
 }
 
 /// Counts a request against what its caller, his address and the namespace that it is about may ask
@@ -340,28 +364,6 @@ pub(super) fn within(
         behind: request.behind,
         namespace,
     })
-}
-
-/// Lets in who may; the request log has who may not.
-async fn admitted(api: &Api, request: &Request, access: Access) -> Result<(), Refusal> {
-    match access.admit(request, &request.identity) {
-        Ok(()) => Ok(()),
-        Err(refusal) => {
-            let denied = || requests::denial(request);
-            let refused = requests::answered(&api.requests, None, denied, Err(refusal)).await;
-            refused.map(drop)
-        }
-    }
-}
-
-/// The same again once the body has come, which may take its time: what counts are the rights of
-/// now.
-async fn still(api: &Api, request: &mut Request, access: Access) -> Result<(), Refusal> {
-    if api.gate.is_guarded() && !request.body.is_empty() {
-        request.identity = identity(api, request).await?;
-        admitted(api, request, access).await?;
-    }
-    Ok(())
 }
 
 /// Who a request is from, by the tables of now.
@@ -423,7 +425,7 @@ pub(super) struct Outline {
 
 impl Outline {
     /// The outline of a request; it and the request share what becomes known of its query.
-    pub(super) fn of(parts: &mut hyper::http::request::Parts) -> Self {
+    pub(super) fn of(parts: &mut Parts) -> Self {
         let query = Query::parse(parts.uri.query()).ok();
         if let Some(query) = &query {
             query.ignore(known::headers(&parts.headers));
@@ -478,7 +480,7 @@ fn form(settings: &Settings, outline: &Outline, answer: &mut Answer) {
 }
 
 /// Puts an answer into its final form.
-pub(super) fn respond(api: &Api, outline: Outline, answer: Answer) -> Response<axum::body::Body> {
+fn respond(api: &Api, outline: Outline, answer: Answer) -> Response<axum::body::Body> {
     let contact = matches!(answer.meta, Meta::Read(_)).then(|| Contact {
         last: api.server.last_contact(),
         leader: api.server.leader_address().is_some(),

@@ -1,7 +1,8 @@
 //! The HTTP API: Nomad's, and what drover adds to it.
 //!
 //! The route table is `router/table.rs`, that of an agent without a server `edge/table.rs`; what a
-//! route asks of its caller is `gate.rs`. What every request goes through is in `front.rs`, once:
+//! route asks of its caller is `gate.rs`. What every request goes through is in `front.rs`, once
+//! (`entrance.rs` for the steps until it is taken in, at an agent without a server too):
 //! authentication, body limit, blocking queries, errors, compression, the headers of the state's
 //! position. A handler is what is left: parse, authorise, read a view *or* send one command,
 //! respond. Reads are plain functions of a view; a blocking query is the same function run again.
@@ -29,6 +30,7 @@ mod decoded;
 mod deployments;
 mod diagnostics;
 mod edge;
+mod entrance;
 mod evaluations;
 mod exec;
 mod explain;

@@ -44,7 +44,7 @@ static REPORTED: Semaphore = Semaphore::const_new(4);
 pub(super) struct RequestTrace {
     /// The server.
     pub(super) api: Arc<Api>,
-    pub(super) request: Request,
+    pub(super) request: Arc<Request>,
     /// The parameters of every read.
     pub(super) options: ReadOptions,
     /// What the caller must be allowed.

@@ -61,17 +61,15 @@ pub(super) fn code_name(code: Code) -> String {
         .unwrap_or_default()
 }
 
-/// The refusal in an answer; one whose code this release does not know is internal.
+/// The refusal in an answer; one whose code this release does not know is what its status says, and
+/// internal where that stands for several.
 pub(super) fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Refusal {
     let code = headers
         .get(ERROR_HEADER)
         .and_then(|v| v.to_str().ok())
         .and_then(|name| serde_json::from_value(name.into()).ok())
-        .unwrap_or(if status == StatusCode::NOT_FOUND {
-            Code::NotFound
-        } else {
-            Code::Internal
-        });
+        .or_else(|| drover_net::code(status.as_u16()))
+        .unwrap_or(Code::Internal);
     let after = headers.get(RETRY_HEADER).and_then(|v| v.to_str().ok());
     let after = after.and_then(|seconds| seconds.parse().ok());
     Refusal::new(code, String::from_utf8_lossy(body)).after(after.unwrap_or_default())
@@ -105,8 +103,17 @@ mod tests {
             let error = refusal(StatusCode::BAD_REQUEST, &headers, b"why");
             assert_eq!(error, Refusal::new(code, "why"));
         }
-        let error = refusal(StatusCode::IM_A_TEAPOT, &HeaderMap::new(), b"?");
-        assert_eq!(error.code, Code::Internal);
+        for (status, code) in [
+            (StatusCode::NOT_FOUND, Code::NotFound),
+            (StatusCode::SERVICE_UNAVAILABLE, Code::Unavailable),
+            (StatusCode::INTERNAL_SERVER_ERROR, Code::Internal),
+            (StatusCode::IM_A_TEAPOT, Code::Internal),
+        ] {
+            let mut headers = HeaderMap::new();
+            assert_eq!(refusal(status, &headers, b"?").code, code);
+            headers.insert(ERROR_HEADER, "OfALaterRelease".parse().unwrap());
+            assert_eq!(refusal(status, &headers, b"?").code, code);
+        }
     }
 
     #[test]

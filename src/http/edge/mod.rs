@@ -27,6 +27,7 @@ use self::table::{AccessRule, Does};
 use super::answer::{Answer, TEXT};
 use super::client::far::Near;
 use super::client::local;
+use super::entrance::{self, Entrance, taken_in};
 use super::front::{self, Incoming, Outline};
 use super::gate::{self, Access};
 use super::request::Request;
@@ -120,6 +121,30 @@ impl AccessDemand {
     }
 }
 
+/// The way to what is this agent's own.
+struct EdgeEntrance {
+    edge: Arc<Edge>,
+    own: OwnRequest,
+}
+
+impl Entrance for EdgeEntrance {
+    fn settings(&self) -> &Settings {
+        &self.edge.settings
+    }
+
+    async fn let_in(&self, request: &mut Request) -> Result<(), Refusal> {
+        self.edge.admit(request, &self.own).await
+    }
+
+    async fn let_in_again(&self, request: &mut Request) -> Result<(), Refusal> {
+        if self.edge.gate.is_guarded() && !self.own.requested.is_public() {
+            request.identity = Arc::new(self.edge.identity(request).await?);
+            self.edge.admitted(request, &self.own).await?;
+        }
+        Ok(())
+    }
+}
+
 async fn serve(State(edge): State<Arc<Edge>>, incoming: Incoming) -> Response {
     let (mut parts, body) = incoming.into_parts();
     let outline = Outline::of(&mut parts);
@@ -137,19 +162,15 @@ async fn serve(State(edge): State<Arc<Edge>>, incoming: Incoming) -> Response {
             };
         }
     };
+    let entrance = EdgeEntrance {
+        edge: Arc::clone(&edge),
+        own,
+    };
     let work = AssertUnwindSafe(async {
         let mut request = Request::head(parts)?;
-        request.route = own.route.into();
-        edge.admit(&mut request, &own).await?;
-        let settings = &edge.settings;
-        request
-            .read_body(body, settings.body_limit, &settings.bodies)
-            .await?;
-        if !request.body.is_empty() {
-            // It may have taken its time: what counts are the rights of now.
-            edge.still(&mut request, &own).await?;
-        }
-        edge.recorded(request, own).await
+        request.route = entrance.own.route.into();
+        let request = taken_in(&entrance, request, Some(body)).await?;
+        edge.recorded(request, entrance.own).await
     });
     match front::settled(work.catch_unwind().await) {
         Ok(EdgeResponse::Here(answer)) => edge.respond(outline, answer),
@@ -252,15 +273,6 @@ impl Edge {
         self.admitted(request, own).await
     }
 
-    /// Lets in who still may, by the tables of now.
-    async fn still(&self, request: &mut Request, own: &OwnRequest) -> Result<(), Refusal> {
-        if self.gate.is_guarded() && !own.requested.is_public() {
-            request.identity = Arc::new(self.identity(request).await?);
-            self.admitted(request, own).await?;
-        }
-        Ok(())
-    }
-
     /// Answers somebody who may ask; the request log has it if it matters.
     async fn recorded(
         self: &Arc<Self>,
@@ -281,12 +293,8 @@ impl Edge {
 
     /// Lets in who may; the request log has who may not.
     async fn admitted(&self, request: &Request, own: &OwnRequest) -> Result<(), Refusal> {
-        let Err(refusal) = own.requested.admit(request, &request.identity) else {
-            return Ok(());
-        };
-        let denied = || requests::denial(request);
-        let refused = requests::answered(&self.requests, None, denied, Err(refusal)).await;
-        refused.map(drop)
+        let allowed = own.requested.admit(request, &request.identity);
+        entrance::admitted(&self.requests, request, allowed).await
     }
 
     /// Answers somebody who may ask.

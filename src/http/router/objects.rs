@@ -172,7 +172,11 @@ pub(super) fn found(table: RouteTable) -> RouteTable {
             "/v1/service/{*name}",
             [
                 get(Namespace(READ_JOB), registered, services::get),
-                body(Delete, Namespace(services::DELETE), services::delete),
+                body(
+                    Delete,
+                    Namespace(services::write::DELETE),
+                    services::write::delete,
+                ),
             ],
         )
         .route("/v1/search", [query(Put, Anyone, Nothing, search::prefix)])

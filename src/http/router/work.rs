@@ -89,7 +89,7 @@ pub(super) fn allocated(table: RouteTable) -> RouteTable {
             [late(
                 Put,
                 ("alloc-lifecycle", Somewhere::Anything),
-                allocations::stop,
+                allocations::write::stop,
             )],
         )
         .route(
@@ -119,7 +119,7 @@ pub(super) fn evaluated(table: RouteTable) -> RouteTable {
             "/v1/evaluations",
             [
                 get(Namespace(READ_JOB), evals, evaluations::list),
-                body(Delete, Management, evaluations::delete),
+                body(Delete, Management, evaluations::write::delete),
             ],
         )
         .route(

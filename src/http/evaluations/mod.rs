@@ -1,24 +1,24 @@
 //! Evaluations.
 
-use drover_events::gojson::List;
+pub(super) mod write;
+
 use drover_events::model::{Evaluation, EvaluationStub};
 use drover_projections::filter::Filter;
 use drover_projections::page::TokenKind;
 use drover_projections::tables::allocs::AllocsByEval;
 use drover_projections::tables::evals::{Evals, EvalsByJob, EvalsByNamespace};
 use drover_projections::watch::Interest;
-use drover_projections::{Id, Reply, Scan};
+use drover_projections::{Id, Scan};
 use smallvec::SmallVec;
 
 use super::answer::Answer;
 use super::front::Read;
-use super::gate::{self, READ_JOB, Write};
+use super::gate::{self, READ_JOB};
 use super::list::{self, storage};
 use super::query::ReadOptions;
 use super::request::Request;
 use super::rows::{self, Created};
 use super::sight::Rows;
-use crate::commands::eval::{self, DeleteEvals, DeleteEvalsPage, Selection};
 use crate::error::Refusal;
 
 /// The rows that a request's parameters leave.
@@ -54,18 +54,6 @@ drover_events::wire! {
         last_contact: i64 = "LastContact",
         known_leader: bool = "KnownLeader",
         next_token: String = "NextToken",
-    }
-
-    /// How many evaluations were deleted.
-    pub(crate) struct EvalDeleteResponse {
-        count: u64 = "Count",
-        index: u64 = "Index",
-    }
-
-    /// Which evaluations to delete: these, or those that match.
-    pub(super) struct EvalDeleteRequest {
-        eval_ids: List<String> = "EvalIDs",
-        filter: String = "Filter",
     }
 }
 
@@ -166,41 +154,4 @@ pub(super) fn allocations(read: &Read<'_>) -> Result<Answer, Refusal> {
     let id = read.request.segment(2)?;
     let rows = list::of_index::<AllocsByEval>(read, Scan::with_key_prefix::<Id>(id.as_str()))?;
     super::allocations::stubs_of(read, rows, |_| Ok(true))
-}
-
-/// `DELETE /v1/evaluations`: in pages, each of them one event (EVAL-02).
-pub(super) async fn delete(write: Write) -> Result<Answer, Refusal> {
-    let body: EvalDeleteRequest = write.json().await?;
-    let mut answer = EvalDeleteResponse::default();
-    match eval::selection(body.eval_ids.into_vec(), body.filter)? {
-        Selection::Ids(ids) => {
-            for page in ids.chunks(eval::DELETE_PAGE as usize) {
-                let command = DeleteEvals {
-                    eval_ids: page.to_vec(),
-                };
-                answer.index = write.submit(command).await?.index;
-                answer.count += page.len() as u64;
-            }
-        }
-        Selection::Filter(filter) => {
-            let mut page_token = String::new();
-            loop {
-                let command = DeleteEvalsPage {
-                    filter: filter.clone(),
-                    page_token,
-                };
-                let done = write.submit(command).await?;
-                answer.index = done.index;
-                let Reply::Page { count, next } = done.reply else {
-                    break;
-                };
-                answer.count += count;
-                if next.is_empty() {
-                    break;
-                }
-                page_token = next;
-            }
-        }
-    }
-    Ok(Answer::json(&answer)?.written(answer.index))
 }

@@ -1,5 +1,7 @@
 //! Services registered with the cluster.
 
+pub(super) mod write;
+
 use std::collections::BTreeSet;
 
 use drover_events::model::{ServiceRegistration, ServiceRegistrationStub};
@@ -9,17 +11,12 @@ use drover_projections::{Key, Prefix, Scan};
 
 use super::answer::Answer;
 use super::front::Read;
-use super::gate::{READ_JOB, Write};
+use super::gate::READ_JOB;
 use super::jobs;
 use super::list::{self, storage};
 use super::pieces::Pieces;
 use super::sight::{Keyed, Unchecked};
-use crate::acl::NamespaceCapability as Ns;
-use crate::commands::service::DeleteService;
-use crate::error::{Code, Refusal};
-
-/// What lets a registration be deleted.
-pub(super) const DELETE: &[Ns] = &[Ns::SubmitJob, Ns::DeleteServiceRegistration];
+use crate::error::Refusal;
 
 /// `GET /v1/services`: of each namespace the names, with all tags that occur under them.
 pub(super) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
@@ -174,27 +171,6 @@ fn chosen(
     rows.sort_by_cached_key(weight);
     rows.truncate(count);
     Ok(rows)
-}
-
-/// `DELETE /v1/service/:name/:id`.
-pub(super) async fn delete(write: Write) -> Result<Answer, Refusal> {
-    let path = write.request.behind("/v1/service/")?;
-    let (_, id) = path.split_once('/').unwrap_or_default();
-    if id.is_empty() {
-        return Err(Refusal::bad_request("missing service id"));
-    }
-    let command = DeleteService {
-        namespace: write.request.namespace().to_owned(),
-        id: id.to_owned(),
-    };
-    let done = write
-        .submit(command)
-        .await
-        .map_err(|error| match error.code {
-            Code::NotFound => Refusal::by_rule(error.message),
-            _ => error,
-        })?;
-    Ok(Answer::nothing().written(done.index))
 }
 
 /// `GET /v1/job/:id/services`.

@@ -1,5 +1,7 @@
 //! Allocations.
 
+pub(super) mod write;
+
 use drover_events::model::{AllocListStub, Allocation, Job};
 use drover_projections::page::{PageToken, TokenKind};
 use drover_projections::tables::alloc_jobs::AllocJobs;
@@ -12,18 +14,15 @@ use serde::{Serialize, Serializer};
 use smallvec::SmallVec;
 
 use super::answer::Answer;
-use super::front::{FrontCall, Read};
-use super::gate::{self, Late, READ_JOB};
+use super::front::Read;
+use super::gate::{self, READ_JOB};
 use super::list::{self, storage};
-use super::new_id;
 use super::ready;
 use super::request::Request;
 use super::rows::{self, Created};
 use super::services;
 use super::sight::{Keyed, Unchecked};
 use super::state::Api;
-use crate::acl::NamespaceCapability as Ns;
-use crate::commands::alloc::StopAlloc;
 use crate::error::Refusal;
 use crate::table_reads::glance;
 
@@ -206,32 +205,4 @@ pub(super) fn belongs_to(view: &View, row: &AllocRow, job: Option<&Job>) -> Resu
     let Some(job) = job else { return Ok(true) };
     let own = view.get::<AllocJobs>(&row.job_key()).map_err(storage)?;
     Ok(own.is_none_or(|own| own.create_index == job.create_index))
-}
-
-drover_events::wire! {
-    /// The evaluation that follows from a stop.
-    pub(crate) struct StopResponse {
-        eval_id: String = "EvalID",
-        index: u64 = "Index",
-    }
-}
-
-/// `PUT /v1/allocation/:id/stop`.
-pub(super) async fn stop(late: Late) -> Result<Answer, Refusal> {
-    let find = |call: &FrontCall| namespace_of(&call.api, &call.request.segment(2)?);
-    let missing = || Refusal::not_found("allocation not found");
-    let write = late.in_namespace_of(&[Ns::AllocLifecycle], find, missing)?;
-    let query = &write.request.query;
-    let (no_shutdown_delay, reschedule) =
-        (query.flag("no_shutdown_delay")?, query.flag("reschedule")?);
-    let eval_id = new_id();
-    let alloc_id = write.request.segment(2)?;
-    let command = StopAlloc {
-        alloc_id,
-        eval_id: eval_id.clone(),
-        no_shutdown_delay,
-        reschedule,
-    };
-    let index = write.submit(command).await?.index;
-    Ok(Answer::json(&StopResponse { eval_id, index })?.written(index))
 }
