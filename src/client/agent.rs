@@ -11,15 +11,14 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-use super::alloc::factory::{AllocRunner, AllocRunnerFactory, Report};
-use super::alloc::runner::{alloc_key, state_key};
+use super::alloc_runner::{AllocRunner, AllocRunnerFactory, Report};
 use super::clock::Clock;
 use super::config::SharedSettings;
 use super::control::{self, Answers};
 use super::devices::Devices;
 use super::endpoints::host::Meter;
 use super::fingerprint::configured_meta;
-use super::journal::Journal;
+use super::journal::{Journal, alloc_key, state_key};
 use super::metadata::MetadataSources;
 use super::service::book::{self, Book};
 use super::sync::UpdateBuffer;
