@@ -45,6 +45,7 @@ pub mod metadata;
 mod moving_test;
 pub mod proc;
 pub mod pull;
+mod register;
 mod send;
 pub mod service;
 pub mod start;
