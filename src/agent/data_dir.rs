@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crate::client::alloc::dir::{PASS, make_path};
+use crate::client::alloc_dir::{PASS, make_path};
 use crate::client::beneath;
 use crate::config::Config;
 

@@ -11,22 +11,21 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
-use super::alloc::factory::{AllocRunner, AllocRunnerFactory, Report};
-use super::alloc::runner::{alloc_key, state_key};
+use super::alloc_runner::{AllocRunner, AllocRunnerFactory, Report};
 use super::clock::Clock;
 use super::config::SharedSettings;
 use super::control::{self, Answers};
 use super::devices::Devices;
 use super::endpoints::host::Meter;
 use super::fingerprint::configured_meta;
-use super::journal::Journal;
+use super::journal::{Journal, alloc_key, state_key};
 use super::metadata::MetadataSources;
-use super::service::book::{self, Book};
+use super::service::book::Book;
 use super::sync::UpdateBuffer;
 use super::uses::Uses;
 use super::volumes::csi::Csi;
 use super::volumes::host::HostVolumes;
-use super::{contact, gc, measure, pull, send};
+use super::{contact, gc, measure, pull, register, send};
 use drover_config::ClientConfig;
 use drover_rpc::caller::Caller;
 use drover_rpc::service::Dispatch;
@@ -172,7 +171,7 @@ impl Client {
             tokio::spawn(contact::keep(core.clone())),
             tokio::spawn(pull::keep(core.clone())),
             tokio::spawn(send::keep(core.clone())),
-            tokio::spawn(book::keep(core.clone())),
+            tokio::spawn(register::keep(core.clone())),
             tokio::spawn(gc::keep(core.clone())),
             tokio::spawn(measure::keep(core.clone())),
             tokio::spawn(report_plugins(core.clone())),

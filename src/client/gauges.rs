@@ -10,7 +10,7 @@ use drover_events::model::{
 use metrics::{Label, gauge};
 
 use super::agent::{Client, Contact};
-use super::alloc::factory::{AllocRunner, Waits};
+use super::alloc_runner::{AllocRunner, Waits};
 use super::endpoints::host;
 use super::stats;
 use drover_config::TelemetryConfig;

@@ -20,6 +20,16 @@ use drover_base::clock::unix_nanos;
 use drover_error::chain;
 use drover_log::{Entry, FileLayer, LogEngine, LogError, LogOptions, OpenReport, RealFiles};
 
+/// Key of an allocation's machine, as its runner keeps it.
+pub fn state_key(id: &str) -> String {
+    format!("alloc/{id}/state")
+}
+
+/// Key of an allocation as it came from the servers.
+pub fn alloc_key(id: &str) -> String {
+    format!("alloc/{id}/alloc")
+}
+
 /// Why the journal failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum JournalError {

@@ -19,6 +19,8 @@
 
 pub mod agent;
 pub mod alloc;
+pub mod alloc_dir;
+pub mod alloc_runner;
 pub mod beneath;
 pub mod clock;
 pub mod config;
@@ -34,6 +36,7 @@ mod gauges;
 mod gc;
 pub mod hooks;
 pub mod ids;
+pub mod isolation;
 pub mod journal;
 mod leave;
 mod measure;
@@ -42,12 +45,14 @@ pub mod metadata;
 mod moving_test;
 pub mod proc;
 pub mod pull;
+mod register;
 mod send;
 pub mod service;
 pub mod start;
 pub mod stats;
 pub mod sync;
 pub mod task;
+pub mod task_events;
 #[cfg(test)]
 mod testing;
 mod uses;

@@ -197,8 +197,8 @@ mod tests {
     use tokio::sync::watch;
 
     use super::*;
-    use crate::alloc::factory::AllocRunner;
     use crate::alloc::runner_test;
+    use crate::alloc_runner::AllocRunner;
     use crate::testing::{EPOCH, INDEX, Pretended};
     use drover_testkit::until;
 

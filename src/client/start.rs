@@ -9,9 +9,9 @@ use drover_events::model::status::task as status;
 use parking_lot::Mutex;
 
 use super::agent::{Client, ClientStart};
-use super::alloc::dir::make_path;
-use super::alloc::factory::AllocRunner;
 use super::alloc::runner::RunnerFactory;
+use super::alloc_dir::make_path;
+use super::alloc_runner::AllocRunner;
 use super::clock::Clock;
 use super::config::{ClientSettings, SharedSettings};
 use super::devices::Devices;
@@ -28,6 +28,7 @@ use super::journal::{JournalError, LogJournal};
 use super::service::book::Book;
 use super::volumes::csi::{AllocKnowledge, Csi, answer};
 use super::volumes::host::{self, HostVolumes};
+use super::volumes::task::VolumeHook;
 use drover_config::option;
 use drover_rpc::caller::Caller;
 
@@ -81,7 +82,7 @@ pub fn open(
         alloc_hooks: AllocHookList::default()
             .and(host_volumes.alloc_hook())
             .and(csi.alloc_hook()),
-        task_hooks: TaskHookList::default()
+        task_hooks: TaskHookList::with(VolumeHook::maker())
             .and(devices.task_hook())
             .and(csi.task_hook()),
     };

@@ -10,8 +10,7 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::*;
-use crate::alloc::runner::{alloc_key, state_key};
-use crate::journal::Journal;
+use crate::journal::{Journal, alloc_key, state_key};
 use crate::testing::Pretended;
 use crate::uses::Uses;
 use crate::volumes::host::Users;

@@ -45,6 +45,7 @@ mod list;
 mod log;
 mod lost;
 mod measure;
+mod methods;
 mod namespaces;
 mod node_pools;
 mod nodes;

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::base::clock::unix_nanos;
-use crate::client::alloc::factory::{AllocRunner, AllocRunnerFactory, Report};
+use crate::client::alloc_runner::{AllocRunner, AllocRunnerFactory, Report};
 
 /// What all simulated nodes did.
 #[derive(Debug, Default)]

@@ -1,10 +1,10 @@
 //! `alloc stats`
 
 use super::super::conn::Conn;
-use super::super::node::stats;
 use super::super::out::Out;
 use super::super::query::find;
 use super::super::show::{Format, short};
+use super::super::stats;
 use anyhow::Result;
 use drover_events::model::{AllocListStub, AllocResourceUsage};
 

@@ -2,11 +2,11 @@
 
 use super::super::columns::{ColumnTable, pairs};
 use super::super::conn::PastConnection;
-use super::super::node::stats;
 use super::super::out::Out;
 use super::super::placement;
 use super::super::query::find;
 use super::super::show::{Format, ago, short, stamp, time};
+use super::super::stats;
 use super::super::volume;
 use anyhow::Result;
 use drover_events::model::status as words;

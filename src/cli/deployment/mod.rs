@@ -2,12 +2,10 @@
 
 mod change;
 mod list;
-mod shown;
 pub(super) mod status;
 
 pub(super) use change::promote;
 pub(super) use list::table;
-pub(super) use shown::deployment_text;
 
 use super::out::Out;
 use anyhow::Result;

@@ -1,11 +1,11 @@
 //! `deployment status`
 
 use super::super::conn::PastConnection;
+use super::super::deployment_text::deployment_text;
 use super::super::monitor::Monitor;
 use super::super::out::Out;
 use super::super::query::find;
 use super::super::show::Format;
-use super::deployment_text;
 use crate::jobspec::duration::parse;
 use anyhow::{Context, Result};
 use drover_events::model::Deployment;

@@ -2,7 +2,8 @@
 
 use super::super::alloc;
 use super::super::conn::PastConnection;
-use super::super::deployment::{self, deployment_text};
+use super::super::deployment;
+use super::super::deployment_text::deployment_text;
 use super::super::out::Out;
 use super::super::show::Format;
 use super::FoundJob;

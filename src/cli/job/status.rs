@@ -4,7 +4,7 @@ use super::super::alloc;
 use super::super::client::Client;
 use super::super::columns::{ColumnTable, pairs};
 use super::super::conn::PastConnection;
-use super::super::deployment::deployment_text;
+use super::super::deployment_text::deployment_text;
 use super::super::out::Out;
 use super::super::placement;
 use super::super::query::{find, job_path};

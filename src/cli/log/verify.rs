@@ -5,10 +5,10 @@ use super::place::{LogPlace, OpenedLog};
 use super::verify_live::{self, VerifyRequest};
 use crate::cli::columns::pairs;
 use crate::cli::conn::Conn;
+use crate::cli::interruptible::interruptible;
 use crate::cli::log::Scratch;
 use crate::cli::out::Out;
 use crate::cli::progress::Bar;
-use crate::cli::projection::interruptible;
 use crate::cli::show::counted;
 use crate::history::backup::{base, inspect};
 use crate::history::proof::{

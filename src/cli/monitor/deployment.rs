@@ -1,7 +1,7 @@
 //! Follows a deployment on the event stream, and the one that takes it back.
 
 use crate::cli::client::is_status;
-use crate::cli::deployment::deployment_text;
+use crate::cli::deployment_text::deployment_text;
 use crate::cli::monitor::Monitor;
 use crate::cli::show::short;
 use anyhow::{Context, Result};

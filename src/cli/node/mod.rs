@@ -4,7 +4,6 @@ pub(super) mod drain;
 pub(super) mod eligibility;
 pub(super) mod meta;
 pub(super) mod pool;
-pub(super) mod stats;
 
 use super::agent::info::About;
 use super::client::Client;
@@ -14,7 +13,7 @@ use super::out::Out;
 use super::paged::Paged;
 use super::query::find;
 use super::show::{Format, short, stamp};
-use super::{alloc, volume};
+use super::{alloc, stats, volume};
 use crate::http::answers::NodeListStub;
 use anyhow::{Result, bail};
 use clap::Subcommand;

@@ -7,6 +7,7 @@ mod shapes;
 use super::answer;
 use super::columns::{ColumnTable, pairs};
 use super::conn::Conn;
+use super::interruptible::interruptible;
 use super::log::place::{LogPlace, OpenedLog};
 use super::out::Out;
 use super::progress::Bar;
@@ -20,8 +21,6 @@ use drover_projections::{DatabaseOptions, Projections};
 use serde_json::Value as Json;
 use shapes::{Checked, DatabaseInfo, HeldTable, Rebuilt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What can be done with projections.
 #[derive(Debug, Subcommand)]
@@ -207,24 +206,6 @@ pub(super) fn places(data_dir: &Path) -> (PathBuf, PathBuf) {
     match data_dir.join("log").is_dir() {
         true => (data_dir.join("log"), data_dir.join("projections")),
         false => replay::places(data_dir),
-    }
-}
-
-/// Runs what takes long on a thread of its own; an interrupt sets the flag that it looks at.
-pub(super) async fn interruptible<T: Send + 'static>(
-    work: impl FnOnce(&AtomicBool) -> T + Send + 'static,
-) -> Result<T> {
-    let flag = Arc::new(AtomicBool::new(false));
-    let own = Arc::clone(&flag);
-    let mut work = tokio::task::spawn_blocking(move || work(&own));
-    loop {
-        tokio::select! {
-            done = &mut work => return Ok(done?),
-            // Asked twice, it is killed, which costs no more than a generation.
-            _ = tokio::signal::ctrl_c() => if flag.swap(true, Ordering::Relaxed) {
-                std::process::exit(130);
-            },
-        }
     }
 }
 

@@ -2,11 +2,11 @@
 
 use crate::base::clock::{Moment, unix_nanos};
 use crate::cli::columns::ColumnTable;
+use crate::cli::interruptible::interruptible;
 use crate::cli::log::moment;
 use crate::cli::log::place::LogPlace;
 use crate::cli::out::Out;
 use crate::cli::progress::Bar;
-use crate::cli::projection::interruptible;
 use crate::cli::show::{counted, time};
 use crate::history::rebuild::{Materialise, Materialised};
 use crate::log::ReadOnlyLog;

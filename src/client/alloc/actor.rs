@@ -13,14 +13,15 @@ use drover_events::model::status::client;
 use tokio::sync::{OnceCell, mpsc, oneshot};
 
 use super::counted::{self, Counted};
-use super::factory::{AllocRunner, Report};
 use super::jobs::Jobs;
 use super::machine::{Action, AllocSpec, Input, Phase};
 use super::offers::Offers;
-use super::runner::{Msg, RunnerFactory, RunnerShared, alloc_key, spec_of, state_key};
+use super::runner::{Msg, RunnerFactory, RunnerShared, spec_of};
+use crate::alloc_runner::{AllocRunner, Report};
 use crate::clock::{SECOND, nanos};
 use crate::hooks::alloc::list::AllocHooks;
 use crate::hooks::task::list::TaskHooks;
+use crate::journal::{alloc_key, state_key};
 
 /// How many inputs that wait together are taken in one step of the journal.
 const BATCH: usize = 64;

@@ -12,10 +12,10 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use serde_json::json;
 
-use super::runner::{RunnerFactory, alloc_key, state_key};
+use super::runner::RunnerFactory;
 use super::runner_test::{alloc, events, factory, journal_let_go, run, until};
 use crate::clock::Clock;
-use crate::journal::{Journal, JournalError};
+use crate::journal::{Journal, JournalError, alloc_key, state_key};
 use drover_base::clock::unix_nanos;
 use drover_log::LogError;
 

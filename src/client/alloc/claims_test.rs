@@ -6,8 +6,8 @@ use drover_events::model::{Allocation, Job, RestartPolicy, Task, TaskGroup, Task
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 
-use super::factory::{AllocRunnerFactory, Report};
 use super::runner_test::{alloc, events, factory, run, until};
+use crate::alloc_runner::{AllocRunnerFactory, Report};
 
 /// An allocation whose group has these tasks: name, lifecycle hook (empty for main tasks) and how
 /// long each runs.

@@ -5,9 +5,9 @@ use drover_events::model::status::{job_type, task as status};
 use drover_events::model::{Allocation, TaskState};
 use serde::{Deserialize, Serialize};
 
-use super::coordinator::Kind;
 use crate::clock::SECOND;
 use crate::service::describe::expected_checks;
+use crate::task::lifecycle::Kind;
 
 /// `min_healthy_time` of groups that name none, nanoseconds.
 const MIN_HEALTHY_TIME: i64 = 10 * SECOND;

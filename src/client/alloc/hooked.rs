@@ -14,13 +14,15 @@ use super::runner::{Msg, RunnerShared};
 use crate::drivers::ExitResult;
 use crate::hooks::alloc::chain;
 use crate::hooks::alloc::list::AllocHooks;
-use crate::hooks::alloc::{AllocGiven, AllocNote};
+use crate::hooks::alloc::{AllocGiven, AllocHookReport, AllocNote};
 use crate::hooks::notes::Keep;
 use crate::hooks::task::chain as task_chain;
 use crate::hooks::task::list::TaskHooks;
-use crate::hooks::task::{Hooked, RunningHooks, TaskGiven, TaskHook, TaskNote};
-use crate::task::events;
-use crate::task::machine::{Ending, HookError, TaskInput};
+use crate::hooks::task::{
+    Ending, HookError, Hooked, RunningHooks, TaskGiven, TaskHook, TaskHookReport, TaskNote,
+};
+use crate::task::machine::TaskInput;
+use crate::task_events as events;
 
 /// How long hooks may hold up the end of tasks.
 const PRE_KILL_LIMIT: Duration = Duration::from_secs(10);
@@ -73,21 +75,26 @@ impl Notes {
         let _ = self.0.send(Msg::Seen(seen));
         let _ = rx.await;
     }
-}
 
-impl Keep<Input> for Notes {
-    fn write(&self, said: Input) -> BoxFuture<'static, Result<(), String>> {
+    /// Settled when the journal has it.
+    fn note(&self, input: Input) -> BoxFuture<'static, Result<(), String>> {
         let (written, rx) = oneshot::channel();
         // A runner that is gone writes nothing more, and neither does who is asked by it.
-        let _ = self.0.send(Msg::Noted(said, written));
+        let _ = self.0.send(Msg::Noted(input, written));
         let gone = |_| Err("the allocation's runner has ended".to_owned());
         rx.map(move |reported| reported.unwrap_or_else(gone))
             .boxed()
     }
+}
 
-    fn report(&self, said: Input) {
+impl Keep<AllocHookReport> for Notes {
+    fn write(&self, said: AllocHookReport) -> BoxFuture<'static, Result<(), String>> {
+        self.note(said.into())
+    }
+
+    fn report(&self, said: AllocHookReport) {
         // A runner that is gone has no use for it.
-        let _ = self.0.send(Msg::Input(said));
+        let _ = self.0.send(Msg::Input(said.into()));
     }
 }
 
@@ -101,14 +108,14 @@ struct HookCall {
     shared: Arc<RunnerShared>,
 }
 
-impl Keep<TaskInput> for HookCall {
-    fn write(&self, said: TaskInput) -> BoxFuture<'static, Result<(), String>> {
+impl Keep<TaskHookReport> for HookCall {
+    fn write(&self, said: TaskHookReport) -> BoxFuture<'static, Result<(), String>> {
         let notes = Notes(self.tx.clone());
-        notes.write(Input::Task(self.name.clone(), said))
+        notes.note(Input::Task(self.name.clone(), said.into()))
     }
 
-    fn report(&self, said: TaskInput) {
-        self.send(said);
+    fn report(&self, said: TaskHookReport) {
+        self.send(said.into());
     }
 }
 

@@ -11,12 +11,13 @@ use drover_events::model::status::task;
 use drover_events::model::{AllocDeploymentStatus, Allocation, TaskEvent};
 use serde::{Deserialize, Serialize};
 
-use super::coordinator::{Kind, Stage, TaskProgress};
+use super::coordinator::{Stage, TaskProgress};
 use super::health::{HealthSpec, Verdict};
 use crate::clock::Jitter;
 use crate::hooks::alloc::AllocNote;
-use crate::task::events;
+use crate::task::lifecycle::Kind;
 use crate::task::machine::{TaskAction, TaskInput, TaskMachine, TaskSpec};
+use crate::task_events as events;
 
 /// What an allocation's job says, as the machine needs it.
 #[derive(Clone, Debug, PartialEq)]

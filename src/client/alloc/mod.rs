@@ -1,8 +1,8 @@
-//! One allocation on this node: its directories, its tasks' order and end, its health.
+//! One allocation on this node: its tasks' order and end, its health.
 //!
 //! [`machine::AllocMachine`] is the runner as a pure state machine; [`runner`] carries its actions
-//! out and brings the answers back; [`factory`] is the seam where a smaller runner can stand
-//! instead.
+//! out and brings the answers back; [`crate::alloc_runner`] is the seam where a smaller runner can
+//! stand instead.
 //!
 //! It must not know: servers, other allocations, how updates are sent.
 
@@ -13,9 +13,7 @@ mod actor_test;
 mod claims_test;
 pub mod coordinator;
 mod counted;
-pub mod dir;
 mod effects;
-pub mod factory;
 pub mod health;
 mod hooked;
 mod jobs;

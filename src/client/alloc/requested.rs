@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use super::factory::ControlError;
 use super::runner::{RunnerShared, reported_each};
+use crate::alloc_runner::ControlError;
 use crate::drivers::TaskError;
 
 /// How long a restart is waited for: far longer than tasks are given to end.

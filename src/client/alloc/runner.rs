@@ -15,12 +15,14 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::actor::Actor;
 use super::counted::Counted;
-use super::dir::AllocDir;
-use super::factory::{AllocControl, AllocRunner, AllocRunnerFactory, ControlError, Report, Waits};
 use super::jobs::Jobs;
 use super::machine::{AllocMachine, AllocSpec, Input};
 use super::offers::Offers;
 use super::requested::RestartRequests;
+use crate::alloc_dir::AllocDir;
+use crate::alloc_runner::{
+    AllocControl, AllocRunner, AllocRunnerFactory, ControlError, Report, Waits,
+};
 use crate::clock::{Clock, Jitter, SECOND};
 use crate::config::SharedSettings;
 use crate::drivers::exec::{ExecCommand, Wires};
@@ -32,8 +34,8 @@ use crate::hooks::task::list::TaskHookList;
 use crate::journal::Journal;
 use crate::service::book::Book;
 use crate::stats::{alloc_usage, no_usage};
-use crate::task::events;
 use crate::task::machine::TaskInput;
+use crate::task_events as events;
 
 /// Makes runners that run tasks with drivers.
 #[derive(Clone)]
@@ -58,16 +60,6 @@ pub struct RunnerFactory {
 const STALE: i64 = 30 * SECOND;
 /// How long a sample is waited for.
 const SAMPLE_LIMIT: Duration = Duration::from_secs(2);
-
-/// Key of an allocation's machine in the journal.
-pub fn state_key(id: &str) -> String {
-    format!("alloc/{id}/state")
-}
-
-/// Key of an allocation as it came from the servers.
-pub fn alloc_key(id: &str) -> String {
-    format!("alloc/{id}/alloc")
-}
 
 impl AllocRunnerFactory for RunnerFactory {
     fn start(

@@ -10,8 +10,8 @@ use drover_events::model::{Allocation, Job, Node, RestartPolicy, Task, TaskGroup
 use parking_lot::Mutex;
 use serde_json::Value;
 
-use super::factory::{AllocRunner, AllocRunnerFactory, Report};
-use super::runner::{RunnerFactory, alloc_key, state_key};
+use super::runner::RunnerFactory;
+use crate::alloc_runner::{AllocRunner, AllocRunnerFactory, Report};
 use crate::clock::{Clock, Jitter};
 use crate::config::{ClientSettings, SharedSettings};
 use crate::drivers::isolated::Exec;
@@ -22,7 +22,8 @@ use crate::executor::executor_test::{AGENT, launcher};
 use crate::hooks::alloc::list::AllocHookList;
 use crate::hooks::task::list::TaskHookList;
 use crate::hooks::testing::Script;
-use crate::journal::LogJournal;
+use crate::journal::{LogJournal, alloc_key, state_key};
+use crate::volumes::task::VolumeHook;
 
 pub(crate) fn factory(dir: &Path) -> RunnerFactory {
     let settings = ClientSettings {
@@ -42,7 +43,7 @@ pub(crate) fn factory(dir: &Path) -> RunnerFactory {
         clock: Clock::System,
         node: Arc::new(Mutex::new(Arc::new(Node::default()))),
         alloc_hooks: AllocHookList::default(),
-        task_hooks: TaskHookList::default(),
+        task_hooks: TaskHookList::with(VolumeHook::maker()),
     }
 }
 

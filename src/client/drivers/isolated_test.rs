@@ -288,7 +288,7 @@ impl Given {
             drover_testkit::skip("the exec driver", &why);
             return None;
         }
-        let dir = crate::alloc::dir::AllocDir::new(tmp.path(), "a1");
+        let dir = crate::alloc_dir::AllocDir::new(tmp.path(), "a1");
         dir.build().unwrap();
         dir.build_task("web", USER).unwrap();
         let config = TaskConfig {

@@ -4,7 +4,7 @@ use tokio::sync::mpsc;
 
 use super::{control, runner};
 use crate::agent::Client;
-use crate::alloc::factory::ControlError;
+use crate::alloc_runner::ControlError;
 use crate::drivers::exec::{ExecCommand, Wires};
 pub use crate::drivers::exec::{ExecIn, ExecOut};
 use drover_error::Refusal;

@@ -15,7 +15,7 @@ use tokio::sync::{Semaphore, mpsc};
 use super::shape::{BYTES, content_type, info};
 use super::{FileFrame, Origin, control, runner};
 use crate::agent::Client;
-use crate::alloc::dir::AllocDir;
+use crate::alloc_dir::AllocDir;
 use crate::beneath::{self, FileError};
 use drover_error::{Code, Refusal};
 

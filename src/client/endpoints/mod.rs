@@ -13,7 +13,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::agent::Client;
-use super::alloc::factory::{AllocControl, AllocRunner, ControlError};
+use super::alloc_runner::{AllocControl, AllocRunner, ControlError};
 use drover_error::{Code, Refusal};
 
 /// A piece of a followed file; an empty one says that the stream is alive.

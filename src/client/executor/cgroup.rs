@@ -16,7 +16,7 @@ use super::cores;
 use super::device_program;
 use super::devices;
 use super::files::ExecSpec;
-use crate::drivers::TaskLimits;
+use crate::isolation::TaskLimits;
 use crate::proc::GroupUsage;
 
 /// The group of all tasks where the configuration names none: of version 2 and 1.

@@ -14,7 +14,7 @@ use rustix::fs::{FileType, Mode, OFlags, major, minor};
 
 use super::device_program::{self, DeviceRule};
 use super::mounts::{self, DEVICES};
-use crate::drivers::Device;
+use crate::isolation::Device;
 
 /// The controller.
 pub(super) const CONTROLLER: &str = "devices";

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::drivers::{Device, Mount, Namespaces, TaskLimits};
+use crate::isolation::{Device, Mount, Namespaces, TaskLimits};
 use crate::proc::TreeUsage;
 
 /// What is added to a signal's number to tell it as an exit code, as shells do.

@@ -23,7 +23,7 @@ use rustix::mount::{
 
 use super::files::ExecSpec;
 use super::labels::{self, Labels};
-use crate::drivers::{Mount, Propagation};
+use crate::isolation::{Mount, Propagation};
 
 /// Devices that programs take for granted: name, major and minor number.
 pub(super) const DEVICES: [(&str, u32, u32); 6] = [

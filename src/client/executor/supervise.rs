@@ -24,7 +24,7 @@ use super::rotate::Rotator;
 use super::spawn::{self, SpawnTarget};
 use super::tree::{SWEEP, kill_below};
 use super::world::World;
-use crate::drivers::TaskLimits;
+use crate::isolation::TaskLimits;
 use crate::proc;
 
 /// How long output is still read after everything is dead; pipes held by strangers must not keep

@@ -10,12 +10,13 @@ use serde_json::{Value, json};
 use tokio::runtime::Handle as Runtime;
 
 use super::testing::Script;
-use crate::alloc::runner::{RunnerFactory, alloc_key};
+use crate::alloc::runner::RunnerFactory;
 use crate::alloc::runner_test::{Agent, alloc, events, factory, journal_let_go, run, until};
 use crate::clock::{Clock, SECOND};
 use crate::drivers::mock::Mock;
 use crate::drivers::testing::staged;
 use crate::drivers::{Driver, TaskConfig};
+use crate::journal::alloc_key;
 use drover_base::clock::unix_nanos;
 
 pub(super) type Reported = Arc<Mutex<Option<Allocation>>>;
@@ -40,7 +41,7 @@ pub(super) fn of_web(reported: &Reported) -> (String, Vec<String>) {
 }
 
 /// Ends an agent as a graceful one does; what it held is free then.
-async fn let_go(factory: RunnerFactory, runner: Arc<dyn crate::alloc::factory::AllocRunner>) {
+async fn let_go(factory: RunnerFactory, runner: Arc<dyn crate::alloc_runner::AllocRunner>) {
     let left = tokio::time::timeout(drover_testkit::LONG, runner.detach()).await;
     left.expect("no hook holds up the end of the agent");
     drop(runner);

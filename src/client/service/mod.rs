@@ -2,8 +2,8 @@
 //! the servers while it is offered, and checked on this machine.
 //!
 //! [`describe`] says which registrations and checks follow from an allocation and the tasks that
-//! run; [`book`] keeps the servers' registry like that; [`check`] runs the checks, over TLS where
-//! `secure` says whom it trusts.
+//! run; [`book`] holds them beside what the servers were told, which `register` of the client keeps
+//! like that; [`check`] runs the checks, over TLS where `secure` says whom it trusts.
 //!
 //! It must not know: drivers, the journal.
 //!

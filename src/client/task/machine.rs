@@ -10,13 +10,13 @@ use drover_events::model::status::task as status;
 use drover_events::model::{RestartPolicy, TaskEvent, TaskState};
 use serde::{Deserialize, Serialize};
 
-pub use hooked::Ending;
+pub use crate::hooks::task::{Ending, HookError, PreparedTask};
 
-use super::events;
+use super::lifecycle::Kind;
 use super::restart::{Cause, Decision, RestartTracker};
-use crate::alloc::coordinator::Kind;
 use crate::drivers::{ExitResult, Handle, StartError};
 use crate::hooks::task::TaskNote;
+use crate::task_events as events;
 
 /// How often the end of a task is asked for before it is given up.
 const STOP_TRIES: u32 = 5;
@@ -124,24 +124,6 @@ pub enum TaskInput {
     ServerContacted,
     /// Time has passed.
     Tick,
-}
-
-/// What the prestart hooks left that nobody was told yet.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct PreparedTask {
-    /// Their answers, in their order.
-    pub notes: Vec<TaskNote>,
-}
-
-/// A hook failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HookError {
-    /// Its name.
-    pub hook: String,
-    /// What happened.
-    pub message: String,
-    /// Another attempt may help.
-    pub recoverable: bool,
 }
 
 /// What a driver found after a restart of the agent.

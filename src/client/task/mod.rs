@@ -5,6 +5,6 @@
 //! over, somebody wants its end) and gives back actions; it does no I/O and reads no clock. What it
 //! is made of is what the journal keeps, so a restarted agent goes on from the very state.
 
-pub mod events;
+pub mod lifecycle;
 pub mod machine;
 pub mod restart;

@@ -8,7 +8,7 @@ use crate::http::client::{COLLECT, LIFECYCLE, READ_FS, READ_LOGS};
 use crate::http::gate::Access::{self, Agent, Metrics, Node, Public};
 use crate::http::gate::READ_JOB;
 use crate::http::gate::Right::{Read, Write};
-use crate::http::router::Methods::{self, Any, Get, OnlyPost, Put};
+use crate::http::methods::Methods::{self, Any, Get, OnlyPost, Put};
 
 /// What a route asks of its caller, and which requests for it are this agent's own.
 #[derive(Clone, Copy, Debug)]

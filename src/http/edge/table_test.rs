@@ -10,7 +10,8 @@ use crate::acl::{Acl, NamespaceCapability as Ns};
 use crate::endpoints::testing::listed;
 use crate::http::client::{rights_in_files, rights_of_allocation};
 use crate::http::gate::Access;
-use crate::http::router::{self, Methods, RouteLine};
+use crate::http::methods::Methods;
+use crate::http::router::{self, RouteLine};
 use crate::identity::{Identity, Rejection};
 
 /// What servers ask otherwise for, and why.

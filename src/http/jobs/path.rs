@@ -21,9 +21,9 @@ use crate::http::absent;
 use crate::http::answer::Answer;
 use crate::http::front::{self, Incoming, Reader, Watched};
 use crate::http::gate::{Access, READ_JOB, Somewhere, Write};
+use crate::http::methods::Methods;
 use crate::http::query;
 use crate::http::request::Request;
-use crate::http::router::Methods;
 use crate::http::state::Api;
 
 /// Endings of paths, in the order they are tried.

@@ -3,7 +3,10 @@
 //! An arrow is a path in code that is not a test: `crate::net::Budget` in `src/http/front.rs` is
 //! http → net. The compiler holds the crates apart; within a crate nothing but this keeps two
 //! folders from knowing each other. In the projections a folder that names something of the crate's
-//! root knows whatever the root hands on, all folders, so that no arrow is hidden there.
+//! root knows whatever the root hands on, all folders, so that no arrow is hidden there. What is
+//! within a folder of `src` is read by [`inner`].
+
+pub(crate) mod inner;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,8 +18,10 @@ pub(crate) type Graph = BTreeMap<String, BTreeMap<String, String>>;
 
 /// The projections, whose root only hands on what its folders have.
 pub(crate) const PROJECTIONS: &str = "projections/src/";
+/// Where the folders begin that are read from within too.
+pub(crate) const OURS: &str = "src/";
 /// Where the crates begin whose folders may not know each other.
-pub(crate) const CRATES: [&str; 2] = ["src/", PROJECTIONS];
+pub(crate) const CRATES: [&str; 2] = [OURS, PROJECTIONS];
 /// What a crate's root is called among its folders.
 const ROOT: &str = "lib";
 
@@ -39,11 +44,7 @@ pub(crate) fn read(files: &[File], src: &str) -> Graph {
             false => ("crate::", src == PROJECTIONS),
         };
         let known = graph.entry(own.to_owned()).or_default();
-        let blanked = lexer::blank(&file.text);
-        let lines: Vec<&str> = blanked.lines().collect();
-        let tests = lexer::test_lines(&lines);
-        let product = lines.iter().zip(&tests).filter(|(_, test)| !**test);
-        let text: String = product.map(|(line, _)| format!("{line}\n")).collect();
+        let text = product(file);
         for other in named(&text, prefix).into_iter().filter(|name| *name != own) {
             let other = match names.contains(other) {
                 true => other,
@@ -119,6 +120,30 @@ pub(crate) fn reported(graph: &Graph) -> String {
         text.push('\n');
     }
     text
+}
+
+/// Prints all graphs: of crates, and of what is within their folders.
+pub(crate) fn print(files: &[File]) {
+    for src in CRATES {
+        print!("{src}\n{}", reported(&read(files, src)));
+    }
+    for place in inner::places(files, OURS) {
+        let modules = inner::read(files, OURS, &place);
+        print!("{place}\n{}", reported(&modules.folders));
+        let circling: Vec<&str> = inner::circling(&modules.modules).into_iter().collect();
+        if !circling.is_empty() {
+            println!("in circles: {}\n", circling.join(" "));
+        }
+    }
+}
+
+/// The code of a file that is no test, without texts and comments.
+fn product(file: &File) -> String {
+    let blanked = lexer::blank(&file.text);
+    let lines: Vec<&str> = blanked.lines().collect();
+    let tests = lexer::test_lines(&lines);
+    let product = lines.iter().zip(&tests).filter(|(_, test)| !**test);
+    product.map(|(line, _)| format!("{line}\n")).collect()
 }
 
 fn is_code(file: &File, src: &str) -> bool {

@@ -51,7 +51,7 @@ enum Task {
     Fix,
     /// Check sizes, words, names, essays, layers, citations and that no folders know each other.
     Tidy,
-    /// Print which folders of `src` know which others.
+    /// Print which folders of `src` know which others, and which do within each of them.
     Graph,
     /// Print every route and method between agents: what it asks of its caller, a test that asks
     /// it, and where it is documented.
@@ -144,10 +144,7 @@ fn run() -> Result<()> {
         Task::Fix => run::fix(&root),
         Task::Tidy => run::report("tidy", tidy::check(&root)?),
         Task::Graph => {
-            let files = tree::read(&root)?;
-            for src in graph::CRATES {
-                print!("{src}\n{}", graph::reported(&graph::read(&files, src)));
-            }
+            graph::print(&tree::read(&root)?);
             Ok(())
         }
         Task::Routes { check: false } => routes::print(&root),

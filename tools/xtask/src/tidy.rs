@@ -114,6 +114,15 @@ pub(crate) fn measure(root: &Path) -> Result<Measured> {
         let graph = graph::read(&files, src);
         measured.problems.extend(graph::circles(&graph));
     }
+    for place in graph::inner::places(&files, graph::OURS) {
+        let inner = graph::inner::read(&files, graph::OURS, &place);
+        measured.problems.extend(graph::circles(&inner.folders));
+        let circling = graph::inner::circling(&inner.modules).len();
+        if circling > 0 {
+            let place = ("circling-modules".to_owned(), place);
+            measured.excess.insert(place, circling);
+        }
+    }
     let remaining = behaviours::remaining(&files)?;
     if remaining > 0 {
         let place = (

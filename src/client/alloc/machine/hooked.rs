@@ -3,8 +3,17 @@
 use std::collections::BTreeSet;
 
 use super::{Action, AllocMachine, AllocSpec, Input, Phase};
-use crate::hooks::alloc::AllocNote;
+use crate::hooks::alloc::{AllocHookReport, AllocNote};
 use crate::task::machine::{TaskAction, TaskInput, TaskMachine};
+
+impl From<AllocHookReport> for Input {
+    fn from(report: AllocHookReport) -> Self {
+        match report {
+            AllocHookReport::Answered(notes) => Self::HooksAnswered(notes),
+            AllocHookReport::Ended(hook) => Self::HookEnded(hook),
+        }
+    }
+}
 
 impl AllocMachine {
     /// What its hooks answered before the tasks.

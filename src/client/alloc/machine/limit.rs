@@ -4,9 +4,9 @@
 use drover_events::model::Allocation;
 
 use super::{Action, AllocMachine, AllocSpec, Kill, Phase};
-use crate::alloc::coordinator::Kind;
-use crate::task::events;
+use crate::task::lifecycle::Kind;
 use crate::task::machine::{TaskInput, TaskMachine};
+use crate::task_events as events;
 
 /// What events of its tasks name.
 const HOOK: &str = "max_run_duration";

@@ -6,8 +6,8 @@ use drover_events::model::{AllocDeploymentStatus, Allocation, TaskState};
 
 use super::{AllocMachine, AllocSpec, Phase};
 use crate::alloc::health::{Verdict, judge};
-use crate::task::events;
 use crate::task::machine::TaskMachine;
+use crate::task_events as events;
 
 /// What is said of one whose tasks are over.
 const ENDED: &str = "All tasks have completed";

@@ -7,8 +7,7 @@ use std::time::Instant;
 use serde_json::Value;
 
 use super::list::AllocHooks;
-use super::{AllocAnswer, AllocGiven, AllocHook, AllocNote};
-use crate::alloc::machine::Input;
+use super::{AllocAnswer, AllocGiven, AllocHook, AllocHookReport, AllocNote};
 use crate::hooks::metrics::Hooks;
 use crate::hooks::notes::{Keep, Unreported, answer_of};
 
@@ -29,9 +28,9 @@ pub(crate) async fn prerun(
     hooks: &AllocHooks,
     given: &AllocGiven,
     before: &[AllocNote],
-    keep: &dyn Keep<Input>,
+    keep: &dyn Keep<AllocHookReport>,
 ) -> Result<(), String> {
-    let mut unreported = Unreported::new(keep, Input::HooksAnswered);
+    let mut unreported = Unreported::new(keep, AllocHookReport::Answered);
     for hook in hooks.iter() {
         let old = answer_of(before, hook.name());
         let value = old.map_or(&Value::Null, |answer| &answer.kept);
@@ -79,12 +78,15 @@ pub(crate) async fn postrun(
     hooks: &AllocHooks,
     given: &AllocGiven,
     (before, ended): (&[AllocNote], &BTreeSet<String>),
-    keep: &dyn Keep<Input>,
+    keep: &dyn Keep<AllocHookReport>,
 ) {
     for hook in hooks.iter().filter(|hook| !ended.contains(hook.name())) {
         let value = kept_of(before, hook.name());
         let noted = match hook.postrun(given, value).await {
-            Ok(answer) if answer.done => keep.write(Input::HookEnded(hook.name().to_owned())).await,
+            Ok(answer) if answer.done => {
+                let ended = AllocHookReport::Ended(hook.name().to_owned());
+                keep.write(ended).await
+            }
             Ok(_) => Ok(()),
             Err(e) => Err(e),
         };

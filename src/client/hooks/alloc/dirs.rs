@@ -5,8 +5,8 @@ use futures_util::FutureExt;
 use serde_json::Value;
 
 use super::{AllocAnswer, AllocGiven, AllocHook, Hooked};
-use crate::alloc::dir::AllocDir;
-use crate::alloc::factory::Waits;
+use crate::alloc_dir::AllocDir;
+use crate::alloc_runner::Waits;
 use crate::hooks::resources::Resources;
 
 /// Makes the directories that the tasks share.
@@ -131,12 +131,11 @@ mod tests {
     use parking_lot::Mutex;
 
     use super::*;
-    use crate::alloc::factory::{AllocRunnerFactory, Report};
-    use crate::alloc::machine::Input;
     use crate::alloc::runner_test::{alloc, factory, run};
+    use crate::alloc_runner::{AllocRunnerFactory, Report};
     use crate::config::ClientSettings;
-    use crate::hooks::alloc::chain;
     use crate::hooks::alloc::list::AllocHooks;
+    use crate::hooks::alloc::{AllocHookReport, chain};
     use crate::hooks::notes::Keep;
     use drover_telemetry as telemetry;
 
@@ -266,12 +265,12 @@ mod tests {
     /// Who takes none of these hooks' answers: they have none.
     struct Nowhere;
 
-    impl Keep<Input> for Nowhere {
-        fn write(&self, _: Input) -> BoxFuture<'static, Result<(), String>> {
+    impl Keep<AllocHookReport> for Nowhere {
+        fn write(&self, _: AllocHookReport) -> BoxFuture<'static, Result<(), String>> {
             panic!("none of them answers")
         }
 
-        fn report(&self, _: Input) {
+        fn report(&self, _: AllocHookReport) {
             panic!("none of them answers")
         }
     }

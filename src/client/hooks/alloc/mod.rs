@@ -35,8 +35,8 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::alloc::dir::AllocDir;
-use crate::alloc::factory::AllocRunner;
+use crate::alloc_dir::AllocDir;
+use crate::alloc_runner::AllocRunner;
 use crate::config::ClientSettings;
 use crate::hooks::notes::Note;
 use crate::hooks::resources::Resources;
@@ -92,6 +92,15 @@ impl AllocAnswer {
 
 /// What a hook of an allocation answered before its tasks; what the journal keeps.
 pub type AllocNote = Note<AllocAnswer>;
+
+/// What hooks of an allocation report while others of them still have their turn.
+#[derive(Clone, Debug, PartialEq)]
+pub enum AllocHookReport {
+    /// Some answered before the tasks.
+    Answered(Vec<AllocNote>),
+    /// One did its work after them.
+    Ended(String),
+}
 
 /// A future of a hook.
 pub type Hooked<'a, T> = BoxFuture<'a, Result<T, String>>;

@@ -7,10 +7,12 @@ use std::time::Instant;
 use serde_json::Value;
 
 use super::list::TaskHooks;
-use super::{Hooked, TaskAnswer, TaskGiven, TaskHook, TaskNote};
+use super::{
+    Ending, HookError, Hooked, PreparedTask, TaskAnswer, TaskGiven, TaskHook, TaskHookReport,
+    TaskNote,
+};
 use crate::hooks::metrics::Hooks;
 use crate::hooks::notes::{Keep, Unreported, answer_of};
-use crate::task::machine::{Ending, HookError, PreparedTask, TaskInput};
 
 /// What a hook keeps.
 fn kept_of<'a>(notes: &'a [TaskNote], hook: &str) -> &'a Value {
@@ -25,9 +27,9 @@ pub async fn prestart(
     hooks: &TaskHooks,
     mut given: TaskGiven,
     (before, done): (&[TaskNote], &BTreeSet<String>),
-    keep: &dyn Keep<TaskInput>,
+    keep: &dyn Keep<TaskHookReport>,
 ) -> Result<PreparedTask, HookError> {
-    let mut unreported = Unreported::new(keep, TaskInput::HooksAnswered);
+    let mut unreported = Unreported::new(keep, TaskHookReport::Answered);
     for hook in hooks.iter().filter(|hook| !done.contains(hook.name())) {
         let failed = |message, recoverable| HookError {
             hook: hook.name().to_owned(),
@@ -73,13 +75,13 @@ pub async fn ending<'a>(
     hooks: &'a TaskHooks,
     given: &'a TaskGiven,
     (notes, through): (&'a [TaskNote], &BTreeSet<String>),
-    keep: &dyn Keep<TaskInput>,
+    keep: &dyn Keep<TaskHookReport>,
     mut call: impl FnMut(&'a dyn TaskHook, &'a Value) -> Hooked<'a>,
 ) {
     for hook in hooks.iter().filter(|hook| !through.contains(hook.name())) {
         let mut done = call(&**hook, kept_of(notes, hook.name())).await;
         if done.is_ok() && !hook.repeatable() {
-            let through = TaskInput::HookThrough(ending, hook.name().to_owned());
+            let through = TaskHookReport::Through(ending, hook.name().to_owned());
             done = keep.write(through).await;
         }
         report(ending.name(), given, &**hook, done);

@@ -7,7 +7,6 @@ use drover_events::model::{Allocation, Task};
 
 use super::{TaskHook, prepare, stats};
 use crate::hooks::list::HookList;
-use crate::volumes::task::VolumeHook;
 
 /// The hooks of one task.
 pub type TaskHooks = Arc<[Box<dyn TaskHook>]>;
@@ -18,20 +17,19 @@ pub type MakeTaskHook = Arc<dyn Fn(&Allocation, &Task) -> Option<Box<dyn TaskHoo
 /// Makes the hooks of tasks.
 pub type TaskHookList = HookList<MakeTaskHook>;
 
-impl Default for TaskHookList {
-    /// The order is the meaning.
-    fn default() -> Self {
+impl TaskHookList {
+    /// The hooks that every task has, in their order, which is the meaning; `volumes`: the one that
+    /// mounts volumes.
+    pub fn with(volumes: MakeTaskHook) -> Self {
         Self(vec![
             always(|| prepare::Validate),
             always(|| prepare::TaskDir),
             always(|| prepare::DispatchPayload),
-            always(|| VolumeHook),
+            volumes,
             always(stats::StatsHook::default),
         ])
     }
-}
 
-impl TaskHookList {
     /// The hooks of a task.
     pub fn of(&self, alloc: &Allocation, task: &Task) -> TaskHooks {
         let made = self.0.iter().filter_map(|make| make(alloc, task));

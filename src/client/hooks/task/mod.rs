@@ -37,7 +37,7 @@ use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::alloc::dir::AllocDir;
+use crate::alloc_dir::AllocDir;
 use crate::clock::Clock;
 use crate::config::ClientSettings;
 use crate::drivers::{Device, ExitResult, Mount, Registry, RunningTask, paths_seen};
@@ -182,6 +182,52 @@ impl From<String> for HookFailure {
             recoverable: true,
         }
     }
+}
+
+/// What the prestart hooks left that nobody was told yet.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PreparedTask {
+    /// Their answers, in their order.
+    pub notes: Vec<TaskNote>,
+}
+
+/// A hook failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HookError {
+    /// Its name.
+    pub hook: String,
+    /// What happened.
+    pub message: String,
+    /// Another attempt may help.
+    pub recoverable: bool,
+}
+
+/// An end at which hooks have work to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Of a run of the task.
+    Exited,
+    /// Of the task.
+    Stop,
+}
+
+impl Ending {
+    /// The name of the call.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Exited => "exited",
+            Self::Stop => "stop",
+        }
+    }
+}
+
+/// What hooks of a task report while others of them still have their turn.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TaskHookReport {
+    /// Some answered before a start.
+    Answered(Vec<TaskNote>),
+    /// One did its work at an end.
+    Through(Ending, String),
 }
 
 /// A future of a hook before a start.

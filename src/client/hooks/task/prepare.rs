@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{HookFailure, Prestart, TaskAnswer, TaskGiven, TaskHook};
 use crate::drivers::runs_as;
-use crate::task::events;
+use crate::task_events as events;
 use drover_config::option;
 
 /// The task can be run here at all.
@@ -171,7 +171,7 @@ mod tests {
     use futures_util::future::BoxFuture;
 
     use super::*;
-    use crate::alloc::dir::AllocDir;
+    use crate::alloc_dir::AllocDir;
     use crate::clock::Clock;
     use crate::config::ClientSettings;
     use crate::drivers::mock::Mock;
@@ -179,7 +179,7 @@ mod tests {
     use crate::hooks::notes::Keep;
     use crate::hooks::task::chain;
     use crate::hooks::task::list::TaskHooks;
-    use crate::task::machine::{HookError, PreparedTask, TaskInput};
+    use crate::hooks::task::{HookError, PreparedTask, TaskHookReport};
 
     fn given(dir: &Path, task: Task, settings: ClientSettings) -> TaskGiven {
         let name = task.name.clone();
@@ -215,12 +215,12 @@ mod tests {
     /// Nothing of these hooks needs to be written on its own.
     struct Nowhere;
 
-    impl Keep<TaskInput> for Nowhere {
-        fn write(&self, _: TaskInput) -> BoxFuture<'static, Result<(), String>> {
+    impl Keep<TaskHookReport> for Nowhere {
+        fn write(&self, _: TaskHookReport) -> BoxFuture<'static, Result<(), String>> {
             panic!("neither needs to be written on its own")
         }
 
-        fn report(&self, _: TaskInput) {
+        fn report(&self, _: TaskHookReport) {
             panic!("none is left behind")
         }
     }

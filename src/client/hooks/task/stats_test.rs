@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream;
 
 use super::*;
-use crate::alloc::dir::AllocDir;
+use crate::alloc_dir::AllocDir;
 use crate::config::ClientSettings;
 use crate::drivers::exec::{ExecCommand, Wires};
 use crate::drivers::isolated::{Exec, USER};

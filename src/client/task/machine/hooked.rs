@@ -2,27 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{HookError, Phase, PreparedTask, TaskAction, TaskMachine, TaskSpec};
+use super::{Ending, HookError, Phase, PreparedTask, TaskAction, TaskInput, TaskMachine, TaskSpec};
 use crate::drivers::{Device, Mount};
-use crate::hooks::task::{TaskNote, VALIDATE};
-use crate::task::events;
+use crate::hooks::task::{TaskHookReport, TaskNote, VALIDATE};
 use crate::task::restart::Cause;
+use crate::task_events as events;
 
-/// An end at which hooks have work to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
-    /// Of a run of the task.
-    Exited,
-    /// Of the task.
-    Stop,
-}
-
-impl Ending {
-    /// The name of the call.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Exited => "exited",
-            Self::Stop => "stop",
+impl From<TaskHookReport> for TaskInput {
+    fn from(report: TaskHookReport) -> Self {
+        match report {
+            TaskHookReport::Answered(notes) => Self::HooksAnswered(notes),
+            TaskHookReport::Through(ending, hook) => Self::HookThrough(ending, hook),
         }
     }
 }

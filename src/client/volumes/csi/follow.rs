@@ -12,7 +12,7 @@ use super::leftover::UnmountPlan;
 use super::registry::{CsiPart, Instance, Live, PluginKind, PluginProbe, PluginReport};
 use super::{AllocKnowledge, Csi};
 use crate::hooks::task::{Emit, RunningHooks};
-use crate::task::events;
+use crate::task_events as events;
 
 /// Between two looks at a plugin that has not answered yet.
 const IMPATIENT: Duration = Duration::from_millis(100);

@@ -14,8 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::describe::reported;
 pub use super::instance::{CsiPart, Instance, PluginKind, PluginProbe};
-use crate::alloc::runner::alloc_key;
-use crate::journal::Journal;
+use crate::journal::{Journal, alloc_key};
 
 /// Where the journal has them.
 const KEY: &str = "dynamicplugins/registry_state";

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use super::registry::PluginKind;
 use super::testing::{World, found};
 use super::*;
-use crate::alloc::runner::alloc_key;
+use crate::journal::alloc_key;
 
 #[tokio::test]
 async fn mod_08_plugins_are_known_by_name_and_part_and_again_after_a_restart() {

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use super::claim::{CsiHook, MountedVolume, MountedVolumes, requested};
 use super::registry::{Instance, PluginKind, PluginProbe};
 use super::*;
-use crate::alloc::dir::AllocDir;
+use crate::alloc_dir::AllocDir;
 use crate::config::ClientSettings;
 use crate::hooks::alloc::AllocGiven;
 use crate::journal::LogJournal;

@@ -9,7 +9,7 @@ use drover_events::gojson::Map;
 use rustix::fs::{Gid, Uid};
 
 use super::plugin::{Made, PluginError};
-use crate::alloc::dir::make_path;
+use crate::alloc_dir::make_path;
 use crate::beneath;
 
 /// Its name.

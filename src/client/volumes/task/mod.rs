@@ -9,6 +9,7 @@ mod task_test;
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use drover_events::model::status::{VolumeType, volume_type};
 use drover_events::model::{Task, TaskGroup, VolumeMount, VolumeRequest};
@@ -19,8 +20,9 @@ use serde_json::{Value, json};
 use crate::drivers::{Device, Mount, Propagation, isolates_files};
 use crate::env::{TaskEnv, clean};
 use crate::executor::labels;
+use crate::hooks::task::list::MakeTaskHook;
 use crate::hooks::task::{HookFailure, Prestart, TaskAnswer, TaskGiven, TaskHook};
-use crate::task::events;
+use crate::task_events as events;
 use crate::volumes::csi::claim::{MountedVolume, MountedVolumes as Claimed};
 use crate::volumes::look::look;
 
@@ -33,6 +35,13 @@ const SAID: &str = "unlabelled";
 
 /// Mounts the volumes of hosts, and those that the allocation claimed.
 pub struct VolumeHook;
+
+impl VolumeHook {
+    /// Makes it, for every task.
+    pub fn maker() -> MakeTaskHook {
+        Arc::new(|_, _| Some(Box::new(Self)))
+    }
+}
 
 impl TaskHook for VolumeHook {
     fn name(&self) -> &'static str {

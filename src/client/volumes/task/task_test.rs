@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use serde_json::json;
 
 use super::*;
-use crate::alloc::dir::AllocDir;
+use crate::alloc_dir::AllocDir;
 use crate::clock::Clock;
 use crate::config::ClientSettings;
 use crate::drivers::Registry;

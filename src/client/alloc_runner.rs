@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
-use super::dir::AllocDir;
+use super::alloc_dir::AllocDir;
 use crate::drivers::exec::{ExecCommand, Wires};
 
 /// Takes what the servers are to be told of an allocation: id, node, states of tasks, client

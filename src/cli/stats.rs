@@ -1,9 +1,9 @@
 //! What a node and its allocations use now, as the client on it measures.
 
-use crate::cli::client::Client;
-use crate::cli::columns::{ColumnTable, pairs};
-use crate::cli::out::Out;
-use crate::cli::show::size;
+use super::client::Client;
+use super::columns::{ColumnTable, pairs};
+use super::out::Out;
+use super::show::size;
 use anyhow::Result;
 use drover_events::model::status as words;
 use drover_events::model::{
@@ -11,12 +11,12 @@ use drover_events::model::{
 };
 
 /// The figures of a node's machine.
-pub(in crate::cli) async fn of_node(client: &Client, id: &str) -> Result<HostStats> {
+pub(super) async fn of_node(client: &Client, id: &str) -> Result<HostStats> {
     client.fetch("/v1/client/stats", &[("node_id", id)]).await
 }
 
 /// The figures of an allocation's tasks.
-pub(in crate::cli) async fn of_alloc(
+pub(super) async fn of_alloc(
     client: &Client,
     id: &str,
     namespace: &str,
@@ -26,7 +26,7 @@ pub(in crate::cli) async fn of_alloc(
 }
 
 /// What is used of a node: by its running allocations, and by all that runs on the machine.
-pub(in crate::cli) async fn used(
+pub(super) async fn used(
     client: &Client,
     node: &Node,
     (host, allocs): (&HostStats, &[Allocation]),
@@ -74,7 +74,7 @@ pub(in crate::cli) async fn used(
 }
 
 /// Every figure of a machine.
-pub(in crate::cli) fn detailed(host: &HostStats, out: &Out) {
+pub(super) fn detailed(host: &HostStats, out: &Out) {
     let mut table = ColumnTable::new(["CPU", "User", "System", "Idle"]);
     for cpu in &host.cpu {
         let shares = [cpu.user, cpu.system, cpu.idle].map(percent);
@@ -117,7 +117,7 @@ pub(in crate::cli) fn detailed(host: &HostStats, out: &Out) {
 }
 
 /// What a task uses, by the names of what was measured.
-pub(in crate::cli) fn of_task(usage: Option<&ResourceUsage>, out: &Out) {
+pub(super) fn of_task(usage: Option<&ResourceUsage>, out: &Out) {
     let memory = usage.and_then(|usage| usage.memory_stats.as_ref());
     let memory = memory.and_then(|stats| measured(&stats.measured, |name| of_memory(stats, name)));
     let cpu = usage.and_then(|usage| usage.cpu_stats.as_ref());

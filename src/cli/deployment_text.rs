@@ -1,11 +1,11 @@
 //! A deployment as people read it.
 
-use super::super::columns::{ColumnTable, pairs};
-use super::super::show::{short, stamp};
+use super::columns::{ColumnTable, pairs};
+use super::show::{short, stamp};
 use drover_events::model::Deployment;
 
 /// A deployment's fields and its table.
-pub(in crate::cli) fn deployment_text(deployment: &Deployment, verbose: bool) -> String {
+pub(super) fn deployment_text(deployment: &Deployment, verbose: bool) -> String {
     let mut out = pairs(&[
         ("ID", short(&deployment.id, verbose)),
         ("Job ID", deployment.job_id.clone()),

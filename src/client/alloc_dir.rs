@@ -242,5 +242,5 @@ fn owner(user: &str) -> io::Result<Owner> {
 }
 
 #[cfg(test)]
-#[path = "dir_test.rs"]
+#[path = "alloc_dir_test.rs"]
 mod tests;

@@ -1,0 +1,254 @@
+//! Which modules within one folder of `src` know which others.
+//!
+//! An arrow is a path from the crate or upwards: `crate::http::gate::Access` or
+//! `super::super::gate::Access` in `src/http/jobs/path.rs` is jobs → gate. What a folder's `mod.rs`
+//! hands on is nobody's. Folders may not form a circle; how many modules do, single files among
+//! them, may only shrink.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Graph, folder, is_code, product, word};
+use crate::tree::File;
+
+/// The modules of one folder.
+pub(crate) struct Inner {
+    /// All of them, folders and single files.
+    pub(crate) modules: Graph,
+    /// The folders alone.
+    pub(crate) folders: Graph,
+}
+
+/// The folders below `src` that have folders of their own, each with a slash at its end.
+pub(crate) fn places(files: &[File], src: &str) -> Vec<String> {
+    let mut found = BTreeSet::new();
+    for file in files.iter().filter(|file| is_code(file, src)) {
+        let inner = file.path.strip_prefix(src).unwrap_or_default();
+        if let Some((own, rest)) = inner.split_once('/')
+            && rest.contains('/')
+        {
+            found.insert(format!("{src}{own}/"));
+        }
+    }
+    found.into_iter().collect()
+}
+
+/// The modules of a place, a folder of `src`.
+pub(crate) fn read(files: &[File], src: &str, place: &str) -> Inner {
+    let code = || files.iter().filter(|file| is_module(file, place));
+    let names: BTreeSet<&str> = code()
+        .filter_map(|file| folder(&file.path, place))
+        .collect();
+    let manifest = format!("{place}Cargo.toml");
+    // Paths of a crate of its own begin there.
+    let above = match files.iter().any(|file| file.path == manifest) {
+        true => None,
+        false => folder(place, src),
+    };
+    let mut modules = Graph::new();
+    for file in code() {
+        let way = module(&file.path, place);
+        let Some(own) = way.first() else {
+            continue;
+        };
+        let known = modules.entry((*own).to_owned()).or_default();
+        let text = product(file);
+        let named = paths(&text);
+        let named = named
+            .iter()
+            .filter_map(|path| first(path, way.len(), above));
+        for other in named.filter(|name| name != own && names.contains(name)) {
+            let shown = || file.path.clone();
+            known.entry(other.to_owned()).or_insert_with(shown);
+        }
+    }
+    let is_folder = |name: &String| {
+        let start = format!("{place}{name}/");
+        code().any(|file| file.path.starts_with(&start))
+    };
+    let mut folders = modules.clone();
+    folders.retain(|name, _| is_folder(name));
+    for known in folders.values_mut() {
+        known.retain(|name, _| is_folder(name));
+    }
+    Inner { modules, folders }
+}
+
+/// Those that know themselves by way of others.
+pub(crate) fn circling(graph: &Graph) -> BTreeSet<&str> {
+    let knows_itself = |name: &&str| {
+        let mut seen = BTreeSet::new();
+        let mut next = vec![*name];
+        while let Some(at) = next.pop() {
+            for other in graph.get(at).into_iter().flat_map(BTreeMap::keys) {
+                if seen.insert(other.as_str()) {
+                    next.push(other.as_str());
+                }
+            }
+        }
+        seen.contains(name)
+    };
+    graph
+        .keys()
+        .map(String::as_str)
+        .filter(knows_itself)
+        .collect()
+}
+
+fn is_module(file: &File, place: &str) -> bool {
+    is_code(file, place) && file.path.strip_prefix(place) != Some("mod.rs")
+}
+
+/// A file's module, from the place on.
+fn module<'a>(path: &'a str, place: &str) -> Vec<&'a str> {
+    let inner = path.strip_prefix(place).unwrap_or(path);
+    let inner = inner.strip_suffix(".rs").unwrap_or(inner);
+    let inner = inner.strip_suffix("/mod").unwrap_or(inner);
+    inner.split('/').collect()
+}
+
+/// What a path names first within the place, said `depth` modules below it; `above`: the module
+/// that the place is in its crate, where it is not the crate itself.
+fn first<'a>(path: &[&'a str], depth: usize, above: Option<&str>) -> Option<&'a str> {
+    match path {
+        ["crate", rest @ ..] => match (above, rest) {
+            (None, [name, ..]) => Some(*name),
+            (Some(above), [place, name, ..]) if *place == above => Some(*name),
+            _ => None,
+        },
+        _ => {
+            let up = path.iter().take_while(|part| **part == "super").count();
+            path.get(up).copied().filter(|_| up == depth)
+        }
+    }
+}
+
+/// Every path that begins with `crate` or `super`; a list within one is a path for each.
+fn paths(text: &str) -> Vec<Vec<&str>> {
+    let mut found = Vec::new();
+    for start in ["crate::", "super::"] {
+        for (at, _) in text.match_indices(start) {
+            let before = text[..at].chars().next_back();
+            if !before.is_some_and(|c| c.is_alphanumeric() || matches!(c, '_' | ':' | '$')) {
+                walk(&text[at..], &mut Vec::new(), &mut found);
+            }
+        }
+    }
+    found
+}
+
+/// Goes along one path, or along all of a list; what stands behind it.
+fn walk<'a>(text: &'a str, way: &mut Vec<&'a str>, found: &mut Vec<Vec<&'a str>>) -> &'a str {
+    if let Some(list) = text.strip_prefix('{') {
+        let mut rest = list;
+        loop {
+            rest = rest.trim_start_matches(|c: char| c == ',' || c.is_whitespace());
+            if rest.is_empty() {
+                return rest;
+            }
+            if let Some(behind) = rest.strip_prefix('}') {
+                return behind;
+            }
+            rest = walk(rest, way, found);
+            // Behind `as` stands another name for it.
+            rest = &rest[rest.find([',', '}']).unwrap_or(rest.len())..];
+        }
+    }
+    let Some(name) = word(text) else {
+        found.push(way.clone());
+        let one = text.chars().next().map_or(0, char::len_utf8);
+        return &text[one..];
+    };
+    way.push(name);
+    let rest = &text[name.len()..];
+    let rest = match rest.strip_prefix("::") {
+        Some(rest) => walk(rest, way, found),
+        None => {
+            found.push(way.clone());
+            rest
+        }
+    };
+    way.pop();
+    rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::circles;
+
+    fn file(path: &str, text: &str) -> File {
+        File {
+            path: path.into(),
+            text: text.into(),
+        }
+    }
+
+    fn known<'a>(graph: &'a Graph, name: &str) -> Vec<&'a str> {
+        graph[name].keys().map(String::as_str).collect()
+    }
+
+    #[test]
+    fn paths_are_read_whole_also_in_lists() {
+        let text = "use crate::a::{self, b::{C, D as E}, f::*};\npub(in crate::a) fn g() {\n    \
+                    super::super::h::i::<J>() && supercrate::k() }";
+        let found: Vec<String> = paths(text).iter().map(|path| path.join(" ")).collect();
+        let expected = [
+            "crate a self",
+            "crate a b C",
+            "crate a b D",
+            "crate a f",
+            "crate a",
+            "super super h i",
+        ];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn modules_within_a_folder_are_read_by_paths_from_the_crate_and_upwards() {
+        let files = [
+            file("src/http/mod.rs", "use jobs::read;\nuse super::log;"),
+            file("src/http/jobs/mod.rs", "use super::{gate, super::log};"),
+            file(
+                "src/http/jobs/path.rs",
+                "use super::super::router::Methods;",
+            ),
+            file("src/http/jobs/it_test.rs", "use crate::http::tests;"),
+            file("src/http/router/mod.rs", "use crate::http::{gate, state};"),
+            file(
+                "src/http/router/table.rs",
+                "use super::jobs;\nuse crate::jobs;",
+            ),
+            file("src/http/gate.rs", "fn f(of: super::state::Api) {}"),
+            file("src/http/state.rs", "use crate::http::jobs::list;"),
+            file("src/log/mod.rs", "use crate::http::router;"),
+            file("src/log/open.rs", ""),
+        ];
+        assert_eq!(places(&files, "src/"), ["src/http/"]);
+        let inner = read(&files, "src/", "src/http/");
+        assert_eq!(known(&inner.modules, "jobs"), ["gate", "router"]);
+        assert_eq!(known(&inner.modules, "router"), ["gate", "state"]);
+        assert_eq!(known(&inner.modules, "gate"), ["state"]);
+        assert_eq!(known(&inner.folders, "jobs"), ["router"]);
+        assert_eq!(known(&inner.folders, "router"), [""; 0]);
+        assert_eq!(circles(&inner.folders), [""; 0]);
+        let all = BTreeSet::from(["gate", "jobs", "router", "state"]);
+        assert_eq!(circling(&inner.modules), all, "by way of single files");
+    }
+
+    #[test]
+    fn a_circle_of_folders_is_told_also_within_a_crate() {
+        let files = [
+            file("src/client/Cargo.toml", ""),
+            file("src/client/mod.rs", ""),
+            file("src/client/alloc/mod.rs", "use crate::task::Machine;"),
+            file("src/client/task/machine.rs", "use crate::alloc::Kind;"),
+            file("src/client/env.rs", "use crate::task::Machine;"),
+        ];
+        let inner = read(&files, "src/", "src/client/");
+        let circle = "folders that know each other: alloc → task (src/client/alloc/mod.rs), \
+                      task → alloc (src/client/task/machine.rs)";
+        assert_eq!(circles(&inner.folders), [circle]);
+        let both = BTreeSet::from(["alloc", "task"]);
+        assert_eq!(circling(&inner.modules), both);
+    }
+}
