@@ -30,6 +30,66 @@
 //! 5. **Reactors** ([`reactors`]) are woken by what was applied. They read a view, do what follows
 //!    (schedule, expire, publish) and send commands, as anybody does. They hold no truth.
 //!
+//! # Two walks
+//!
+//! What happens, folder by folder, each with the functions by which it goes on. What is only looked
+//! into on the way is left out: [`acl`] and [`identity`] (what a caller may), [`net`] (the bytes and
+//! the time that he may take), [`table_reads`] (the thread that reads).
+//!
+//! A job is registered, `PUT /v1/jobs`:
+//!
+//! 1. [`http`]: the route of `src/http/router/work.rs` hands the request to
+//!    `src/http/front.rs::late`, which reads its head, asks who it is from (2), lets in whoever may
+//!    register jobs somewhere (`src/http/front.rs::admit`), and only then takes the body.
+//! 2. [`gate`]: [`Gate::authenticate_again`](gate::Gate::authenticate_again) makes an identity of
+//!    a token, by the tables of now. It is asked before the body, so that a stranger sends none,
+//!    and again once it has come (`src/http/front.rs::still`): a body may take its time, rights may
+//!    be taken away meanwhile, and what counts are those of the moment in which the command is
+//!    decided. What was verified of a signed token is not verified twice.
+//! 3. [`jobspec`]: `src/http/jobs/write.rs::register` has the body read
+//!    ([`ParsedJob`](jobspec::ParsedJob)), made canonical and held to every rule
+//!    ([`validate`](jobspec::validate())), away from the threads that serve. Now it is known which
+//!    namespace the job is in: `src/http/jobs/write.rs::admitted` asks the identity of (2) for the
+//!    right there, and makes the only thing that can submit a command.
+//! 4. [`proposer`]: [`Proposer::submit`](proposer::Proposer::submit) waits for the lead and for
+//!    space, takes a view, and has the command decided on it (5). The event is cut if it is too
+//!    large (`src/proposer/fit.rs::fit`), encoded, and stamped in one order with all others
+//!    (`src/proposer/mod.rs::hand_over`). If apply refuses it because the world moved, all of this
+//!    is done again.
+//! 5. [`commands`]: [`decide`](commands::Command::decide) of
+//!    [`RegisterJob`](commands::job::RegisterJob) answers with the event `JobRegistered`, the
+//!    evaluation in it, and the guards; or with the refusal that the caller reads.
+//! 6. [`raft`]: [`LogWriter::write`](raft::LogWriter::write) gives the bytes to openraft, which
+//!    sends them to the other servers and has them written here (7). When a majority has them, the
+//!    one applier's thread (`src/raft/state_machine.rs::advance`) decodes them
+//!    ([`drover_migrations::decode`]) and applies them (8); the answer goes back the whole way.
+//! 7. [`log`]: [`LogEngine::append`](log::LogEngine::append) writes and syncs them.
+//! 8. [`drover_projections`]: [`Writer::apply_each`](drover_projections::Writer::apply_each) checks
+//!    the guards, has [`dispatch`](drover_projections::apply::dispatch) write the rows
+//!    (`projections/src/apply/job.rs::registered`), and wakes who waits for them: the scheduler
+//!    finds the new evaluation.
+//!
+//! A client says what became of its allocations:
+//!
+//! 1. [`client`]: the runner of an allocation puts its latest state into the buffer
+//!    (`src/client/sync.rs::put`), which keeps one of each; `src/client/send.rs::keep` sends what
+//!    is due in one call.
+//! 2. [`rpc`]: [`Caller::once`](rpc::caller::Caller::once) carries `Node.UpdateAlloc` to a server,
+//!    where `src/rpc/server.rs::call` bounds the body and `src/rpc/service.rs::dispatch` finds the
+//!    method and has the caller asked for what it requires: to be a node.
+//! 3. [`endpoints`]: `src/endpoints/auth.rs::admit` compares the secret with the hash in the node's
+//!    row; `src/endpoints/node.rs::update_alloc` asks again that it is this node, whose allocations
+//!    they are. What many nodes say within a moment becomes one command
+//!    (`src/endpoints/alloc_batch.rs::submit`), and each hears of its own part.
+//! 4. [`proposer`]: as above; it has the gathered command decided, which hands each part on (5).
+//! 5. [`commands`]: [`reported`](commands::alloc::UpdateAllocsFromClient::reported) leaves of a
+//!    part what is new and adds the evaluations that follow. What is refused is left out, and told
+//!    to its node alone.
+//! 6. [`raft`]: as above; the event is `AllocsUpdatedByClient`.
+//! 7. [`log`]: as above.
+//! 8. [`drover_projections`]: `projections/src/apply/alloc.rs::updated_by_client` writes the rows,
+//!    and what is counted of them. Whoever sees to what follows, a deployment or a drain, is woken.
+//!
 //! # Where things are
 //!
 //! The crates form a line; each can be read knowing only those before it:

@@ -3,6 +3,7 @@
 
 use anyhow::{Result, bail};
 use drover_events::gojson::{self, GoJsonError};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 
@@ -51,17 +52,32 @@ fn unread(error: GoJsonError) -> anyhow::Error {
     anyhow::Error::from(error).context(said)
 }
 
-/// One value of an answer that is passed on as it came, by its place (`/Comparison/Identical`): of
-/// one that a newer agent wrote no more need be known. Null where there is none.
-pub(super) fn at<'a>(raw: &'a Json, place: &str) -> &'a Json {
-    raw.pointer(place).unwrap_or(&Json::Null)
+/// An answer, or a part of one, that is still passed on as it came: of one that a newer agent wrote
+/// no more need be known than the type says.
+///
+/// # Errors
+/// It is of another shape.
+pub(super) fn of_ref<T: DeserializeOwned>(answer: &Json) -> Result<T> {
+    gojson::from_value_ref(answer).map_err(unread)
+}
+
+/// What says which entry of a list one is.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct EntryIndex {
+    index: Option<u64>,
+}
+
+/// The index of an entry of which no more may be readable; none where it has none.
+pub(super) fn index(entry: &Json) -> Option<u64> {
+    let entry: EntryIndex = of_ref(entry).unwrap_or_default();
+    entry.index
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use drover_events::model::Evaluation;
-    use serde::Deserialize;
     use serde_json::json;
 
     #[derive(Debug, Default, Deserialize)]
@@ -94,6 +110,19 @@ mod tests {
         assert_eq!(own.perhaps.map(|inner| inner.count), Some(7));
         let all: Vec<Evaluation> = read(b"null").unwrap();
         assert!(all.is_empty());
+    }
+
+    #[test]
+    fn what_stays_is_read_as_far_as_it_can_be() {
+        for (entry, wanted) in [
+            (json!({"Index": 7, "Kind": {}}), Some(7)),
+            (json!({"Index": null}), None),
+            (json!({"Index": "7"}), None),
+            (json!({}), None),
+            (json!("7"), None),
+        ] {
+            assert_eq!(index(&entry), wanted, "{entry}");
+        }
     }
 
     #[test]

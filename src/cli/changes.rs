@@ -45,7 +45,7 @@ pub(super) struct AuditEntry {
 impl AuditEntry {
     /// An event as it came; of one that cannot be read that is told, and which it is.
     pub(super) fn reported(raw: Json) -> Self {
-        let index = answer::at(&raw, "/Index").as_u64().unwrap_or_default();
+        let index = answer::index(&raw).unwrap_or_default();
         answer::of(raw).unwrap_or_else(|error| Self {
             index,
             kind: answer::unreadable(&error),

@@ -192,6 +192,11 @@ fn described(args: &ApplyArgs) -> Result<Json> {
         return serde_json::from_str(&text).context("Error parsing the namespace");
     }
     let said = crate::jobspec::plain(&args.input, &text).map_err(|err| anyhow::anyhow!("{err}"))?;
+    body(&said)
+}
+
+/// What the specification says, as the API takes it.
+fn body(said: &Json) -> Result<Json> {
     let mut namespace = json!({});
     for (key, value) in said.as_object().into_iter().flatten() {
         match key.as_str() {
@@ -220,4 +225,25 @@ fn described(args: &ApplyArgs) -> Result<Json> {
         }
     }
     Ok(namespace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::spec::unread_of;
+    use super::*;
+
+    #[test]
+    fn a_specification_says_what_a_namespace_has() {
+        let said = json!({
+            "name": "shops", "description": "d", "quota": "q", "meta": [{"a": "b"}],
+            "capabilities": [{
+                "enabled_task_drivers": ["exec"], "disabled_task_drivers": ["raw_exec"],
+                "enabled_network_modes": ["host"], "disabled_network_modes": ["bridge"],
+            }],
+            "node_pool_config": [{"default": "gpu", "allowed": ["gpu"], "denied": ["all"]}],
+        });
+        let body = body(&said).unwrap();
+        assert_eq!(unread_of::<Namespace>(&body), [""; 0]);
+        assert_eq!(body["Capabilities"]["EnabledNetworkModes"], json!(["host"]));
+    }
 }

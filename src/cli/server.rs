@@ -45,12 +45,9 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     let found = client.fetch("/v1/agent/members", &[]).await;
     let found: Members = found.map_err(|err| err.context("Error querying servers"))?;
     let mut members = found.members;
-    let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
     members.sort_by_cached_key(|one| {
-        (
-            text(answer::at(one, "/Tags/region")),
-            text(answer::at(one, "/Name")),
-        )
+        let one: ServerMember = answer::of_ref(one).unwrap_or_default();
+        (tag(&one, "region").to_owned(), one.name)
     });
     let members = Json::Array(members);
     if args.format.print(&members, out)? {

@@ -9,7 +9,9 @@ use super::paged::Paged;
 use super::show::{Format, short};
 use anyhow::{Result, bail};
 use clap::Subcommand;
-use drover_events::model::{ServiceRegistration, ServiceRegistrationListStub};
+use drover_events::model::{
+    ServiceRegistration, ServiceRegistrationListStub, ServiceRegistrationStub,
+};
 use serde::de::IgnoredAny;
 use serde_json::Value as Json;
 
@@ -124,7 +126,10 @@ fn named(mut spaces: Vec<Json>, name: &str) -> Vec<Json> {
         let Some(Json::Array(services)) = space.get_mut("Services") else {
             return false;
         };
-        services.retain(|service| answer::at(service, "/ServiceName") == name);
+        services.retain(|service| {
+            let service = answer::of_ref::<ServiceRegistrationStub>(service);
+            service.is_ok_and(|service| service.service_name == name)
+        });
         !services.is_empty()
     });
     spaces

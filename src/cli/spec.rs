@@ -22,6 +22,13 @@ pub(super) fn read<T: DeserializeOwned>(described: &Json) -> Result<T> {
     Ok(gojson::from_value(described.clone())?)
 }
 
+/// What a body that is written says and no field of the type it is read as holds.
+#[cfg(test)]
+pub(super) fn unread_of<T: DeserializeOwned>(body: &Json) -> Vec<String> {
+    let read = gojson::from_slice_naming::<T>(body.to_string().as_bytes());
+    read.expect("a body of its type").1
+}
+
 /// The text of a file; `-` is standard input.
 ///
 /// # Errors

@@ -72,7 +72,7 @@ impl TraceNode {
     /// An event, and what followed from it, as that came. Of one that cannot be read that is told,
     /// and which it is: what followed may well be readable.
     fn reported(mut raw: Json) -> (Self, Vec<Json>) {
-        let index = answer::at(&raw, "/Index").as_u64().unwrap_or_default();
+        let index = answer::index(&raw).unwrap_or_default();
         let children = raw.get_mut("Children").map(Json::take);
         let children = match children {
             Some(Json::Array(all)) => all,

@@ -169,7 +169,7 @@ pub(super) async fn print_pages<E: DeserializeOwned>(
 
 /// Shows an entry; of one that cannot be read that is told, and which it is where it says so.
 fn show_one<E: DeserializeOwned>(entry: Json, show: impl Fn(E), out: &Out) {
-    let index = answer::at(&entry, "/Index").as_u64();
+    let index = answer::index(&entry);
     match answer::of(entry) {
         Ok(entry) => show(entry),
         Err(error) => {

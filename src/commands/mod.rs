@@ -79,7 +79,7 @@ pub enum Decision {
     },
     /// One page of a rule that touches more rows than one event may: this should happen, and then
     /// the command is decided again. An event whose lists are too long needs no page: it is cut
-    /// where it is proposed ([`limits`]).
+    /// where it is proposed.
     Page {
         /// What should happen first.
         event: Event,

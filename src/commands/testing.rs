@@ -8,7 +8,6 @@ use drover_events::plan::{PlacedAlloc, PlanApplied};
 use drover_events::{Actor, Envelope, Event, EventId, Recorded};
 use drover_projections::{DatabaseOptions, Outcome, Projections, Reply, Table, View, Writer};
 
-use super::limits::fit;
 use super::{Command, Decision, Stamp};
 use drover_error::{Code, Refusal};
 
@@ -83,12 +82,9 @@ impl World {
                 Decision::Page { event, guards } => (event, guards, false),
                 Decision::Nothing(reply) => return Outcome::Applied(reply),
             };
-            let parts = fit(event, guards, |event, guards| Ok((event, guards)));
-            let mut outcomes = parts.unwrap().into_iter().map(|(e, g)| self.append(e, g));
-            let first = outcomes.next().expect("an event has a part");
-            let rejected = outcomes.find(|outcome| matches!(outcome, Outcome::Rejected(_)));
-            if last || rejected.is_some() {
-                return rejected.unwrap_or(first);
+            let outcome = self.append(event, guards);
+            if last || matches!(outcome, Outcome::Rejected(_)) {
+                return outcome;
             }
         }
     }

@@ -14,8 +14,8 @@ use futures_util::FutureExt;
 
 use super::*;
 use crate::commands::job::RegisterJob;
-use crate::commands::limits::fit;
 use crate::commands::node::{MissHeartbeat, RegisterNode, UpdateNodeStatus};
+use crate::proposer::fit::fit;
 use crate::reactors::testing::{Direct, spoil};
 use drover_testkit::counting::peak;
 use drover_testkit::fixtures::{job, node};

@@ -17,11 +17,14 @@
 pub mod decided;
 
 mod backpressure;
+pub(crate) mod fit;
 
 #[cfg(test)]
 mod deletion_test;
 #[cfg(test)]
 mod fault_test;
+#[cfg(test)]
+mod lists_test;
 #[cfg(test)]
 mod proposer_test;
 
@@ -39,8 +42,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use self::backpressure::Backpressure;
+use self::fit::{Part, check_rows, fit, halve};
 use crate::base::clock::unix_nanos;
-use crate::commands::limits::{Part, check_rows, fit, halve};
 use crate::commands::{Command, Decision, Stamp, refuse_later};
 use crate::error::{Code, Refusal, chain, panic_text};
 use crate::raft::{Leadership, LogWriter, Payload, RaftNode, Response, no_leader};

@@ -24,13 +24,18 @@ pub struct CheckpointSettings {
     pub interval: Duration,
 }
 
-impl Default for CheckpointSettings {
-    fn default() -> Self {
-        let config = ServerConfig::default();
+impl From<&ServerConfig> for CheckpointSettings {
+    fn from(config: &ServerConfig) -> Self {
         Self {
             events: config.checkpoint_events,
             interval: config.checkpoint_interval,
         }
+    }
+}
+
+impl Default for CheckpointSettings {
+    fn default() -> Self {
+        Self::from(&ServerConfig::default())
     }
 }
 

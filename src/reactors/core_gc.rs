@@ -29,6 +29,7 @@ use serde::Serialize;
 use self::sweep::Sweep;
 use super::each::Each;
 use super::runner::{Activation, Context, Failure, Reactor, Scope};
+use crate::config::ServerConfig;
 use crate::proposer::decided::{Decided, propose};
 use crate::scheduler::reconcile::{is_active, is_client_terminal, is_terminal};
 
@@ -52,21 +53,25 @@ pub struct GcSettings {
     pub plugins: Duration,
 }
 
-const HOUR: Duration = Duration::from_secs(3600);
+impl From<&ServerConfig> for GcSettings {
+    fn from(config: &ServerConfig) -> Self {
+        Self {
+            interval: config.job_gc_interval,
+            evals: config.eval_gc_threshold,
+            batch_evals: config.batch_eval_gc_threshold,
+            jobs: config.job_gc_threshold,
+            deployments: config.deployment_gc_threshold,
+            nodes: config.node_gc_threshold,
+            claims: config.csi_volume_claim_gc_threshold,
+            claims_interval: config.csi_volume_claim_gc_interval,
+            plugins: config.csi_plugin_gc_threshold,
+        }
+    }
+}
 
 impl Default for GcSettings {
     fn default() -> Self {
-        Self {
-            interval: Duration::from_secs(300),
-            evals: HOUR,
-            batch_evals: HOUR * 24,
-            jobs: HOUR * 4,
-            deployments: HOUR,
-            nodes: HOUR * 24,
-            claims: Duration::from_secs(300),
-            claims_interval: Duration::from_secs(300),
-            plugins: HOUR,
-        }
+        Self::from(&ServerConfig::default())
     }
 }
 

@@ -14,6 +14,7 @@ use serde_json::json;
 
 use super::runner::{Activation, Context, Failure, Reactor, Scope};
 use crate::commands::cluster::RecordDigests;
+use crate::config::ServerConfig;
 
 /// When digests are recorded.
 #[derive(Clone, Copy, Debug)]
@@ -22,9 +23,17 @@ pub struct DigestSettings {
     pub events: u64,
 }
 
+impl From<&ServerConfig> for DigestSettings {
+    fn from(config: &ServerConfig) -> Self {
+        Self {
+            events: config.digest_events,
+        }
+    }
+}
+
 impl Default for DigestSettings {
     fn default() -> Self {
-        Self { events: 16_384 }
+        Self::from(&ServerConfig::default())
     }
 }
 

@@ -18,6 +18,7 @@ use serde_json::json;
 use super::each::Each;
 use super::runner::{Activation, Context, Failure, Reactor, Scope};
 use crate::commands::node::MissHeartbeat;
+use crate::config::ServerConfig;
 use crate::telemetry::took;
 
 /// How long things take.
@@ -33,14 +34,20 @@ pub struct HeartbeatSettings {
     pub failover_ttl: Duration,
 }
 
+impl From<&ServerConfig> for HeartbeatSettings {
+    fn from(config: &ServerConfig) -> Self {
+        Self {
+            min_ttl: config.min_heartbeat_ttl,
+            max_per_second: config.max_heartbeats_per_second,
+            grace: config.heartbeat_grace,
+            failover_ttl: config.failover_heartbeat_ttl,
+        }
+    }
+}
+
 impl Default for HeartbeatSettings {
     fn default() -> Self {
-        Self {
-            min_ttl: Duration::from_secs(10),
-            max_per_second: 50.0,
-            grace: Duration::from_secs(10),
-            failover_ttl: Duration::from_secs(300),
-        }
+        Self::from(&ServerConfig::default())
     }
 }
 

@@ -123,35 +123,14 @@ pub(super) fn reactor_settings(config: &Config) -> ReactorSettings {
         scheduling.workers = workers as usize;
     }
     scheduling.types = Types::of(&config.server.enabled_schedulers);
-    let heartbeats = HeartbeatSettings {
-        min_ttl: config.server.min_heartbeat_ttl,
-        max_per_second: config.server.max_heartbeats_per_second,
-        grace: config.server.heartbeat_grace,
-        failover_ttl: config.server.failover_heartbeat_ttl,
-    };
-    let gc = GcSettings {
-        interval: config.server.job_gc_interval,
-        evals: config.server.eval_gc_threshold,
-        batch_evals: config.server.batch_eval_gc_threshold,
-        jobs: config.server.job_gc_threshold,
-        deployments: config.server.deployment_gc_threshold,
-        nodes: config.server.node_gc_threshold,
-        claims: config.server.csi_volume_claim_gc_threshold,
-        claims_interval: config.server.csi_volume_claim_gc_interval,
-        plugins: config.server.csi_plugin_gc_threshold,
-    };
+    let server = &config.server;
     ReactorSettings {
         scheduling,
-        heartbeats,
-        gc,
-        expired_tokens: config.server.acl_token_gc_threshold,
-        checkpoints: CheckpointSettings {
-            events: config.server.checkpoint_events,
-            interval: config.server.checkpoint_interval,
-        },
-        digests: DigestSettings {
-            events: config.server.digest_events,
-        },
+        heartbeats: HeartbeatSettings::from(server),
+        gc: GcSettings::from(server),
+        expired_tokens: server.acl_token_gc_threshold,
+        checkpoints: CheckpointSettings::from(server),
+        digests: DigestSettings::from(server),
     }
 }
 

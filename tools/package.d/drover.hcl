@@ -41,9 +41,9 @@ client {
 # tls {
 #   http      = true
 #   rpc       = true
-#   ca_file   = "/etc/drover.d/tls/drover-agent-ca.pem"
-#   cert_file = "/etc/drover.d/tls/global-server-drover.pem"
-#   key_file  = "/etc/drover.d/tls/global-server-drover-key.pem"
+#   ca_file   = "/etc/drover.d/tls/nomad-agent-ca.pem"
+#   cert_file = "/etc/drover.d/tls/global-server-nomad.pem"
+#   key_file  = "/etc/drover.d/tls/global-server-nomad-key.pem"
 # }
 
 # telemetry {

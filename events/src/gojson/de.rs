@@ -94,6 +94,22 @@ fn document<T: DeserializeOwned>(bytes: &[u8], track: &Track) -> Result<T, GoJso
 /// # Errors
 /// A value of the wrong type or out of its range.
 pub fn from_value<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, GoJsonError> {
+    in_memory(value)
+}
+
+/// The same of a value that stays.
+///
+/// # Errors
+/// As [`from_value`].
+pub fn from_value_ref<T: DeserializeOwned>(value: &serde_json::Value) -> Result<T, GoJsonError> {
+    in_memory(value)
+}
+
+fn in_memory<'de, T, D>(value: D) -> Result<T, GoJsonError>
+where
+    T: DeserializeOwned,
+    D: Deserializer<'de, Error = serde_json::Error>,
+{
     let track = Track::default();
     let read = T::deserialize(Adaptor {
         inner: value,

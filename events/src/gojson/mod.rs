@@ -28,7 +28,7 @@ mod zero;
 mod gojson_test;
 
 pub use base64::Base64;
-pub use de::{GoJsonError, from_slice, from_slice_naming, from_value};
+pub use de::{GoJsonError, from_slice, from_slice_naming, from_value, from_value_ref};
 pub use duration::{
     DurationNanos, DurationText, DurationTextOrEmpty, format_duration, parse_duration,
 };

@@ -211,10 +211,11 @@ async fn update(args: UpdateArgs, out: &Out) -> Result<()> {
         _ => Vec::new(),
     };
     for name in args.policies {
-        if !policies
-            .iter()
-            .any(|link| answer::at(link, "/Name") == name.as_str())
-        {
+        let is_named = |link: &Json| {
+            let link = answer::of_ref::<AclRolePolicyLink>(link);
+            link.is_ok_and(|link| link.name == name)
+        };
+        if !policies.iter().any(is_named) {
             policies.push(json!({ "Name": name }));
         }
     }

@@ -343,6 +343,39 @@ mod tests {
         args: Args,
     }
 
+    /// The example is a file like any other: what it names there is, at its default.
+    #[test]
+    fn the_help_names_every_setting_of_kafka_with_its_default() {
+        let command = <Args as clap::Args>::augment_args(clap::Command::new("agent"));
+        let help = command.get_after_help().expect("examples").to_string();
+        let (_, example) = help.split_once("\n  event_publisher {\n").expect("one");
+        let (inside, _) = example.split_once("\nHow far it is").expect("its end");
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("agent.hcl");
+        std::fs::write(&path, format!("event_publisher {{\n{inside}\n")).expect("written");
+        let mut config = Config::default();
+        config::load(&mut config, &[path]).expect("settings that there are");
+        let shown = config.event_publisher.kafka.expect("a block");
+        let usual = config::KafkaConfig {
+            brokers: vec!["kafka:9092".to_owned()],
+            properties: shown.properties.clone(),
+            // What it means where nothing is said.
+            security_protocol: "plaintext".to_owned(),
+            ..config::KafkaConfig::default()
+        };
+        assert_eq!(shown, usual);
+        let stated = config::stated().into_iter();
+        let names = stated.filter_map(|one| {
+            let name = one.path.strip_prefix("event_publisher.kafka.")?;
+            Some(name.to_owned())
+        });
+        for name in names {
+            let mut lines = inside.lines();
+            let is_named = lines.any(|line| line.split_whitespace().next() == Some(name.as_str()));
+            assert!(is_named, "{name}");
+        }
+    }
+
     #[test]
     fn no_agent_starts_open_that_was_told_to_be_closed_nor_ignores_a_flag() {
         for (flags, advice) in [

@@ -59,13 +59,18 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let reply = client.get(&path, &query).await;
     let reply = reply.map_err(|err| err.context("Error explaining the evaluation"))?;
     let reported = reply.json()?;
-    let differs = answer::at(&reported, "/Comparison/Identical") == false
-        && answer::at(&reported, "/Recomputed") != true;
-    let code = if differs { 2 } else { 0 };
+    let explained = answer::of_ref::<Explanation>(&reported);
+    let differs =
+        |explained: &Explanation| !explained.comparison.identical && !explained.recomputed;
+    let code = if explained.as_ref().is_ok_and(differs) {
+        2
+    } else {
+        0
+    };
     if args.format.print(&reported, out)? {
         return Ok(code);
     }
-    let explained: Explanation = answer::of(reported)?;
+    let explained = explained?;
     out.line(&pairs(&head(&explained, args.verbose)));
     for difference in &explained.comparison.differences {
         out.line(&format!("  {difference}"));

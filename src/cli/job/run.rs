@@ -60,16 +60,9 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         out.line(&pretty(&json!({"Job": loaded.job.to_json()})));
         return Ok(0);
     }
-    let periodic = loaded
-        .job
-        .fields()
-        .get("Periodic")
-        .is_some_and(|p| !p.is_null());
-    let parameterized = loaded
-        .job
-        .fields()
-        .get("ParameterizedJob")
-        .is_some_and(|p| !p.is_null());
+    let job: Option<Job> = gojson::from_value(loaded.job.to_json()).ok();
+    let is_template = |job: &Job| job.periodic.is_some() || job.parameterized_job.is_some();
+    let waits_for_launch = job.as_ref().is_some_and(is_template);
     let mut body = json!({
         "Job": loaded.job.to_json(),
         "Submission": loaded.submission,
@@ -108,12 +101,11 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         out.line(&format!("Job Warnings:\n{warnings}\n"));
     }
     let eval = &done.eval_id;
-    if args.detach || periodic || parameterized || eval.is_empty() {
+    if args.detach || waits_for_launch || eval.is_empty() {
         out.line("Job registration successful");
         if !eval.is_empty() {
             out.line(&format!("Evaluation ID: {eval}"));
         }
-        let job: Option<Job> = gojson::from_value(loaded.job.to_json()).ok();
         if let Some(next) = job.as_ref().and_then(next_launch) {
             out.line(&format!("Approximate next launch time: {next}"));
         }

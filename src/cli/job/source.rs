@@ -3,6 +3,8 @@
 use super::super::conn::Conn;
 use crate::jobspec::{self, ApiJob, Functions, Input};
 use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::{Value as Json, json};
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -149,12 +151,25 @@ impl JobSource {
     }
 }
 
-/// The API's form names its fields `Job` or `ID`; the specification's JSON form begins with `job`.
+/// The fields by which the API's form is known; the specification's JSON form begins with `job`.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct ApiForm {
+    job: Option<IgnoredAny>,
+    #[serde(rename = "ID")]
+    id: Option<IgnoredAny>,
+    task_groups: Option<IgnoredAny>,
+}
+
 fn is_api_form(text: &str) -> bool {
     text.trim_start().starts_with('{')
-        && serde_json::from_str::<Json>(text).is_ok_and(|j| {
-            j.get("Job").is_some() || j.get("ID").is_some() || j.get("TaskGroups").is_some()
-        })
+        && serde_json::from_str::<ApiForm>(text).is_ok_and(
+            |ApiForm {
+                 job,
+                 id,
+                 task_groups,
+             }| job.or(id).or(task_groups).is_some(),
+        )
 }
 
 fn api_form(text: &str) -> Result<ApiJob> {

@@ -305,3 +305,20 @@ const EXAMPLE_JSON: &str = r#"{
   }
 }
 "#;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::spec::unread_of;
+
+    #[test]
+    fn a_specification_says_what_a_node_pool_has() {
+        let text = "node_pool \"gpu\" {\n description = \"d\"\n meta {\n a = \"b\"\n }\n \
+                    node_identity_ttl = \"2h\"\n scheduler_config {\n \
+                    scheduler_algorithm = \"spread\"\n \
+                    memory_oversubscription_enabled = true\n }\n}\n";
+        let pool = described("pool.hcl", text).unwrap();
+        assert_eq!(unread_of::<NodePool>(&pool), [""; 0]);
+        assert_eq!(pool["Name"], "gpu");
+    }
+}

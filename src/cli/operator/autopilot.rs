@@ -121,6 +121,8 @@ async fn set(args: SetArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let failed = "Error querying Autopilot configuration";
     let mut config = merge::current(&client, PATH, failed).await?;
+    // What was read is what is changed: somebody else may have been faster.
+    let read: AutopilotConfiguration = answer::of(Json::Object(config.clone())).unwrap_or_default();
     let flag = |value: Option<bool>| value.map(Json::from);
     let size = |value: Option<u64>| value.map(Json::from);
     let span = |value: Option<String>| value.map(Json::from);
@@ -135,9 +137,7 @@ async fn set(args: SetArgs, out: &Out) -> Result<u8> {
         ("MinQuorum", size(args.min_quorum)),
     ];
     merge::set(&mut config, given);
-    // What was read is what is changed: somebody else may have been faster.
-    let read = config.get("ModifyIndex").and_then(Json::as_u64);
-    let cas = read.unwrap_or_default().to_string();
+    let cas = read.modify_index.to_string();
     let done = client.put(PATH, &[("cas", &cas)], &config).await;
     let done: bool = done.map_err(|err| err.context("Error updating Autopilot configuration"))?;
     if !done {

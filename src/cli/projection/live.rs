@@ -48,12 +48,13 @@ pub(in crate::cli) async fn cancel(conn: &Conn, json: bool, out: &Out) -> Result
 
 /// Tells how far it is; whether it failed.
 fn report_status(reported: Json, json: bool, out: &Out) -> Result<bool> {
-    let failed = answer::at(&reported, "/Stage") == "failed";
+    let status = answer::of_ref::<Status>(&reported);
+    let failed = status.as_ref().is_ok_and(|status| status.stage == "failed");
     if json {
         out.line(&reported.to_string());
         return Ok(failed);
     }
-    let status: Status = answer::of(reported)?;
+    let status = status?;
     if status.kind.is_empty() {
         out.line("Nothing was rebuilt or verified since the agent started");
         return Ok(failed);

@@ -19,7 +19,7 @@ use clap::Subcommand;
 use drover_migrations::schema;
 use drover_projections::{DatabaseOptions, Projections};
 use serde_json::Value as Json;
-use shapes::{Checked, DatabaseInfo, HeldTable, Rebuilt};
+use shapes::{Checked, DatabaseInfo, HeldTable, Rebuilt, Verdict};
 use std::path::{Path, PathBuf};
 
 /// What can be done with projections.
@@ -418,8 +418,9 @@ async fn verify(args: VerifyArgs, dir: PathBuf, out: &Out) -> Result<u8> {
 /// Tells what came of a comparison; answers the exit code.
 fn report_checked(done: Json, (json, whole, whose): (bool, bool, &str), out: &Out) -> Result<u8> {
     if json {
+        let verdict: Verdict = answer::of_ref(&done).unwrap_or_default();
         out.line(&done.to_string());
-        return Ok(u8::from(answer::at(&done, "/Verified") != true));
+        return Ok(u8::from(!verdict.verified));
     }
     let done: Checked = answer::of(done)?;
     for table in &done.damaged {

@@ -67,6 +67,14 @@ pub(super) struct Rebuilt {
     pub(super) kept: Option<String>,
 }
 
+/// Of what came of a comparison, what decides the exit code.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(super) struct Verdict {
+    /// Whether nothing is wrong.
+    pub(super) verified: bool,
+}
+
 /// What came of a comparison.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]

@@ -7,8 +7,8 @@ use super::super::out::Out;
 use super::super::spec;
 use super::read::{VariableForm, print};
 use anyhow::{Context, Result, bail};
-use drover_events::model::VariableDecrypted;
 use drover_events::model::status::DEFAULT_NAMESPACE;
+use drover_events::model::{VariableDecrypted, VariableMetadata};
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -88,9 +88,10 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         Err(err) => return Err(err.context("Error creating variable")),
     };
     // It is stored: an answer that says less is no reason to fail.
-    let success = match answer::at(&stored, "/ModifyIndex").as_u64() {
-        Some(index) => format!("Created variable {path:?} with modify index {index}"),
-        None => format!("Created variable {path:?}"),
+    let written: VariableMetadata = answer::of_ref(&stored).unwrap_or_default();
+    let success = match written.modify_index {
+        0 => format!("Created variable {path:?}"),
+        index => format!("Created variable {path:?} with modify index {index}"),
     };
     if matches!(form, VariableForm::None) {
         out.line(&success);

@@ -224,6 +224,11 @@ fn size(text: &str) -> Option<i64> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use drover_events::model::{CsiVolume, HostVolume};
+
+    use super::super::super::spec::unread_of;
     use super::*;
 
     #[test]
@@ -244,6 +249,65 @@ mod tests {
         );
         assert_eq!(volume["Secrets"], json!({"example_secret": "xyzzy"}));
         assert_eq!(volume["Context"], json!({}));
+    }
+
+    /// Fields of a specification that hold a text.
+    fn texts(names: &[&'static str]) -> BTreeMap<&'static str, Json> {
+        names.iter().map(|name| (*name, json!("text"))).collect()
+    }
+
+    #[test]
+    fn specifications_say_what_volumes_have() {
+        let capability = json!([{"access_mode": "a", "attachment_mode": "b"}]);
+        let topology = json!({"topology": [{"segments": {"rack": "R1"}}]});
+        let mut csi = texts(&[
+            "id",
+            "name",
+            "namespace",
+            "plugin_id",
+            "external_id",
+            "snapshot_id",
+            "clone_id",
+        ]);
+        csi.extend([
+            ("capacity_min", json!(1)),
+            ("capacity_max", json!("1GiB")),
+            ("capability", capability.clone()),
+            (
+                "mount_options",
+                json!({"fs_type": "ext4", "mount_flags": ["noatime"]}),
+            ),
+            (
+                "topology_request",
+                json!({"required": topology, "preferred": topology}),
+            ),
+            ("secrets", json!({"a": "b"})),
+            ("parameters", json!({"a": "b"})),
+            ("context", json!({"a": "b"})),
+        ]);
+        let spec = parse("csi.json", &json!(csi).to_string()).unwrap();
+        assert_eq!(unread_of::<CsiVolume>(&spec.volume), [""; 0]);
+        let mut host = texts(&[
+            "id",
+            "name",
+            "namespace",
+            "plugin_id",
+            "node_pool",
+            "node_id",
+            "host_path",
+        ]);
+        let constraint = json!({"attribute": "a", "value": "b", "operator": "!="});
+        host.extend([
+            ("type", json!("host")),
+            ("capacity", json!(1)),
+            ("capacity_min", json!(1)),
+            ("capacity_max", json!(1)),
+            ("capability", capability),
+            ("constraint", constraint),
+            ("parameters", json!({"a": "b"})),
+        ]);
+        let spec = parse("host.json", &json!(host).to_string()).unwrap();
+        assert_eq!(unread_of::<HostVolume>(&spec.volume), [""; 0]);
     }
 
     #[test]

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use drover_events::gojson::Map;
 use drover_events::model::status::client;
-use drover_events::model::{Job, NetworkResource, Service, Task, TaskGroup};
+use drover_events::model::{
+    Job, LogConfig, NetworkResource, Resources, RestartPolicy, Service, Task, TaskGroup,
+};
 
 use super::classify::{is_terminal, own_group};
 use super::{Alloc, NodeState, Reconciler};
@@ -76,15 +78,44 @@ enum Update {
     InPlace(Box<drover_events::model::Allocation>),
 }
 
-/// Whether two versions of a group differ in what only a new allocation can have.
+/// Whether two versions of a group differ in what only a new allocation can have. Every field is
+/// named, here and below: a new one says which it is.
 pub fn tasks_updated(new_job: &Job, new: &TaskGroup, old_job: &Job, old: &TaskGroup) -> bool {
-    new.tasks.len() != old.tasks.len()
-        || new.ephemeral_disk != old.ephemeral_disk
-        || networks_differ(&new.networks, &old.networks)
-        || connect_differs(&new.services, &old.services)
-        || new.volumes != old.volumes
-        || new.consul != old.consul
-        || new.tasks.iter().any(|task| {
+    let TaskGroup {
+        tasks,
+        ephemeral_disk,
+        networks,
+        services,
+        volumes,
+        consul,
+        // Part of each task's.
+        meta: _,
+        // Whether its node still suits it is found out where it changes in place; the rest is read
+        // of the job that an allocation is of.
+        name: _,
+        count: _,
+        update: _,
+        migrate: _,
+        constraints: _,
+        scaling: _,
+        restart_policy: _,
+        disconnect: _,
+        reschedule_policy: _,
+        affinities: _,
+        spreads: _,
+        shutdown_delay: _,
+        max_run_duration: _,
+        stop_after_client_disconnect: _,
+        max_client_disconnect: _,
+        prevent_reschedule_on_lost: _,
+    } = new;
+    tasks.len() != old.tasks.len()
+        || *ephemeral_disk != old.ephemeral_disk
+        || networks_differ(networks, &old.networks)
+        || connect_differs(services, &old.services)
+        || *volumes != old.volumes
+        || *consul != old.consul
+        || tasks.iter().any(|task| {
             let before = old.tasks.iter().find(|t| t.name == task.name);
             before.is_none_or(|before| {
                 task_differs(task, before)
@@ -94,44 +125,91 @@ pub fn tasks_updated(new_job: &Job, new: &TaskGroup, old_job: &Job, old: &TaskGr
 }
 
 fn task_differs(new: &Task, old: &Task) -> bool {
-    let restart = |task: &Task| {
-        task.restart_policy
-            .as_ref()
-            .is_some_and(|r| r.render_templates)
+    let Task {
+        driver,
+        user,
+        config,
+        env,
+        vault,
+        secrets,
+        consul,
+        templates,
+        resources,
+        restart_policy,
+        log_config,
+        artifacts,
+        volume_mounts,
+        csi_plugin_config,
+        identity,
+        identities,
+        schedule,
+        // By which the two were found.
+        name: _,
+        // With that of the group and the job.
+        meta: _,
+        // A running task, or the next run of it, takes them.
+        services: _,
+        constraints: _,
+        affinities: _,
+        dispatch_payload: _,
+        lifecycle: _,
+        kill_timeout: _,
+        leader: _,
+        shutdown_delay: _,
+        scaling_policies: _,
+        kill_signal: _,
+        kind: _,
+        actions: _,
+    } = new;
+    let restart = |policy: &Option<RestartPolicy>| {
+        let policy = policy.as_ref();
+        policy.is_some_and(|policy| policy.render_templates)
     };
-    let no_logs = |task: &Task| task.log_config.as_ref().is_some_and(|l| l.disabled);
-    new.driver != old.driver
-        || new.user != old.user
-        || new.config != old.config
-        || new.env != old.env
-        || new.artifacts != old.artifacts
-        || new.vault != old.vault
-        || new.secrets != old.secrets
-        || new.consul != old.consul
-        || new.templates != old.templates
-        || new.csi_plugin_config != old.csi_plugin_config
-        || new.volume_mounts != old.volume_mounts
-        || new.identity != old.identity
-        || new.identities != old.identities
-        || new.schedule != old.schedule
-        || no_logs(new) != no_logs(old)
-        || restart(new) != restart(old)
-        || resources_differ(new, old)
+    let no_logs = |logs: &Option<LogConfig>| logs.as_ref().is_some_and(|logs| logs.disabled);
+    *driver != old.driver
+        || *user != old.user
+        || *config != old.config
+        || *env != old.env
+        || *artifacts != old.artifacts
+        || *vault != old.vault
+        || *secrets != old.secrets
+        || *consul != old.consul
+        || *templates != old.templates
+        || *csi_plugin_config != old.csi_plugin_config
+        || *volume_mounts != old.volume_mounts
+        || *identity != old.identity
+        || *identities != old.identities
+        || *schedule != old.schedule
+        || no_logs(log_config) != no_logs(&old.log_config)
+        || restart(restart_policy) != restart(&old.restart_policy)
+        || resources_differ(
+            resources.clone().unwrap_or_default(),
+            old.resources.clone().unwrap_or_default(),
+        )
 }
 
-fn resources_differ(new: &Task, old: &Task) -> bool {
-    let (new, old) = (
-        new.resources.clone().unwrap_or_default(),
-        old.resources.clone().unwrap_or_default(),
-    );
-    new.cpu != old.cpu
-        || new.cores != old.cores
-        || new.memory_mb != old.memory_mb
-        || new.memory_max_mb != old.memory_max_mb
-        || new.secrets_mb != old.secrets_mb
-        || new.devices != old.devices
-        || new.numa != old.numa
-        || networks_differ(&new.networks, &old.networks)
+fn resources_differ(new: Resources, old: Resources) -> bool {
+    let Resources {
+        cpu,
+        cores,
+        memory_mb,
+        memory_max_mb,
+        networks,
+        devices,
+        numa,
+        secrets_mb,
+        // Said of tasks in the past; a group's disk is ephemeral_disk.
+        disk_mb: _,
+        iops: _,
+    } = new;
+    cpu != old.cpu
+        || cores != old.cores
+        || memory_mb != old.memory_mb
+        || memory_max_mb != old.memory_max_mb
+        || secrets_mb != old.secrets_mb
+        || devices != old.devices
+        || numa != old.numa
+        || networks_differ(&networks, &old.networks)
 }
 
 /// A task's meta with that of its group and job, the closer one winning.

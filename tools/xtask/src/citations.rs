@@ -1,4 +1,5 @@
-//! What comments cite is there: documents of the project, and behaviours that are listed.
+//! What comments cite is there: documents of the project, functions by their file, and behaviours
+//! that are listed.
 
 use crate::behaviours;
 use crate::lexer;
@@ -11,8 +12,11 @@ pub(crate) fn check(files: &[File]) -> Vec<String> {
     for file in files.iter().filter(|file| file.is_rust()) {
         let blanked = lexer::blank(&file.text);
         for (number, (line, code)) in file.text.lines().zip(blanked.lines()).enumerate() {
+            let place = format!("{}:{}", file.path, number + 1);
+            let functions = functions(comment(line, code));
+            let gone = functions.filter(|(path, name)| !is_function(files, path, name));
+            problems.extend(gone.map(|(path, name)| format!("{place}: {path} has no fn {name}")));
             for word in words(comment(line, code)) {
-                let place = format!("{}:{}", file.path, number + 1);
                 if behaviours::is_id(word) && !listed.contains(word) {
                     problems.push(format!("{place}: {word} is no behaviour that is listed"));
                 } else if is_document(word) && !files.iter().any(|file| is_at(&file.path, word)) {
@@ -38,6 +42,24 @@ fn words(comment: &str) -> impl Iterator<Item = &str> {
     let in_word = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
     let words = comment.split(move |c| !in_word(c));
     words.map(|word| word.trim_end_matches(['.', '-', '/']))
+}
+
+/// Functions that are cited as `src/a.rs` and their name behind two colons: file and name.
+fn functions(comment: &str) -> impl Iterator<Item = (&str, &str)> {
+    let spans = comment.split('`').skip(1).step_by(2);
+    spans.filter_map(|span| {
+        let (path, name) = span.split_once(".rs::")?;
+        Some((&span[..path.len() + ".rs".len()], name))
+    })
+}
+
+fn is_function(files: &[File], path: &str, name: &str) -> bool {
+    let file = files.iter().find(|file| file.path == path);
+    file.is_some_and(|file| {
+        let begins = format!("fn {name}");
+        let mut behind = file.text.split(&begins).skip(1);
+        behind.any(|rest| rest.starts_with(['(', '<']))
+    })
 }
 
 /// A page, or a folder of pages. What begins with a slash is part of an address elsewhere, and what
@@ -71,6 +93,7 @@ mod tests {
         check(&[
             file("src/docs/behaviours.md", list),
             file("src/docs/decisions/0001-one.md", ""),
+            file("src/b.rs", "fn one(a: u8) {}\nfn other<T>(a: T) {}\n"),
             file("src/a.rs", text),
         ])
         .len()
@@ -84,6 +107,8 @@ mod tests {
             "//! (scheduler.md 4)",
             "/// See `src/docs/gone.md`.",
             "/// See decisions/0002.",
+            "//! By `src/b.rs::on`.",
+            "//! By `src/c.rs::one`.",
         ] {
             assert_eq!(found(text), 1, "{text}");
         }
@@ -99,6 +124,7 @@ mod tests {
             "let a = \"EV-03 gone.md\";",
             "// SHA-256 and UTF-8, https://example.com/docs/gone",
             "let ev_03 = EV - 03;",
+            "//! By `src/b.rs::one` and `src/b.rs::other`.",
         ] {
             assert_eq!(found(text), 0, "{text}");
         }

@@ -167,7 +167,7 @@ pub(crate) fn check(file: &File, lines: &[&str], test: &[bool], measured: &mut M
             let place = format!("{}:{}", file.path, number + 1);
             let found = always_many(line).map(|noun| format!("{place}: {noun}: show::counted"));
             measured.problems.extend(found);
-            let found = looked_up(line, code);
+            let found = looked_up(line, code).chain(looked_at(line, code));
             measured.problems.extend(found.map(|name| {
                 format!("{place}: {name:?}: an answer is read as a type, which has its fields")
             }));
@@ -219,6 +219,19 @@ fn looked_up<'a>(line: &'a str, code: &'a str) -> impl Iterator<Item = &'a str> 
         let is_assigned = behind == "=" || behind.starts_with("= ");
         let is_lookup = code.get(at) == Some(&b'[') && is_value && is_field && !is_assigned;
         is_lookup.then_some(name)
+    })
+}
+
+/// Places in JSON, by names of the API: `at(answer, "/Status")`. Paths of the API begin with small
+/// letters.
+fn looked_at<'a>(line: &'a str, code: &'a str) -> impl Iterator<Item = &'a str> {
+    line.match_indices("\"/").filter_map(move |(at, quote)| {
+        // What is in a text or a comment is blank: before that of an argument stands code.
+        let is_argument = code.get(..at)?.trim_end().ends_with(['(', ',']);
+        let (place, _) = line[at + quote.len()..].split_once('"')?;
+        let in_place = |b: u8| b.is_ascii_alphanumeric() || b == b'/';
+        let is_place = place.starts_with(|c: char| c.is_ascii_uppercase());
+        (is_argument && is_place && place.bytes().all(in_place)).then_some(place)
     })
 }
 
@@ -434,6 +447,11 @@ mod tests {
             ("let at = told(&answer)?[\"At\"].as_u64();", 1),
             ("let seconds = done[\"Result\"][\"Seconds\"].as_f64();", 2),
             ("if volume[\"ID\"] == id {}", 1),
+            ("let name = answer::at(one, \"/Name\");", 1),
+            (
+                "let same = told.pointer(\"/Comparison/Identical\") == other;",
+                1,
+            ),
         ] {
             assert_eq!(found("src/cli/a.rs", line), count, "{line}");
             assert_eq!(found("src/cli/a_test.rs", line), 0, "{line}");
@@ -449,6 +467,9 @@ mod tests {
             "let kind = word[\"access_mode\"].clone();",
             "// answer[\"Status\"] would be empty",
             "let text = \"answer[\\\"Status\\\"]\";",
+            "let found = client.fetch(\"/v1/jobs\", &[]);",
+            "// as in at(answer, \"/Status\")",
+            "let text = \"at(answer, \\\"/Status\\\")\";",
         ] {
             assert_eq!(found("src/cli/a.rs", line), 0, "{line}");
         }

@@ -6,8 +6,11 @@ use drover_events::model::{DesiredTransition, Job, TaskGroup};
 use drover_events::node::NodeStatusUpdated;
 use drover_events::{Actor, Envelope, EventId};
 
-use super::super::testing::id;
 use super::*;
+
+fn id(number: u32) -> String {
+    format!("00000000-0000-4000-8000-{number:012}")
+}
 
 fn evals(count: u32) -> Vec<Evaluation> {
     let one = |n| Evaluation {
