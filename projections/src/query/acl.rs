@@ -71,15 +71,6 @@ pub fn policy_names_of_token(from: &impl Read, token: &AclToken) -> Found<BTreeS
     Ok(names)
 }
 
-/// The policies a token holds that there are, by name.
-pub fn policies_of_token(from: &impl Read, token: &AclToken) -> Found<Vec<Arc<AclPolicy>>> {
-    let mut policies = Vec::new();
-    for name in policy_names_of_token(from, token)? {
-        policies.extend(from.row::<AclPolicies>(name.as_str())?);
-    }
-    Ok(policies)
-}
-
 /// The policies that are attached to a job, or to a part of it (ACL-15).
 pub fn policies_of_job(from: &impl Read, job: super::JobKey<'_>) -> Found<Vec<Arc<AclPolicy>>> {
     let scan = Scan::group::<(String, String)>(job);
