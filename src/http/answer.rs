@@ -178,7 +178,7 @@ impl Answer {
 }
 
 impl From<Refusal> for Answer {
-    /// The bare message as text (HTTP API 0.1).
+    /// The bare message as text: Nomad's errors are no JSON.
     fn from(error: Refusal) -> Self {
         let after = error.retry_after;
         let (status, message) = with_code(error);
@@ -192,7 +192,7 @@ impl From<Refusal> for Answer {
     }
 }
 
-/// The status of an error: its code's, unless the text says otherwise (HTTP API 0.2).
+/// The status of an error: its code's, unless the text says otherwise.
 fn with_code(error: Refusal) -> (u16, String) {
     if let Some(rest) = error.message.strip_prefix("RPC Error:: ")
         && let Some((code, message)) = rest.split_once(',')

@@ -11,7 +11,14 @@ pub(crate) fn check(files: &[File]) -> Vec<String> {
     for file in files.iter().filter(|file| file.is_rust()) {
         let blanked = lexer::blank(&file.text);
         for (number, (line, code)) in file.text.lines().zip(blanked.lines()).enumerate() {
-            for word in words(comment(line, code)) {
+            let comment = comment(line, code);
+            if cites_numbers(comment) {
+                let place = format!("{}:{}", file.path, number + 1);
+                problems.push(format!(
+                    "{place}: the HTTP API has no numbered document here"
+                ));
+            }
+            for word in words(comment) {
                 let place = format!("{}:{}", file.path, number + 1);
                 if behaviours::is_id(word) && !listed.contains(word) {
                     problems.push(format!("{place}: {word} is no behaviour that is listed"));
@@ -38,6 +45,12 @@ fn words(comment: &str) -> impl Iterator<Item = &str> {
     let in_word = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
     let words = comment.split(move |c| !in_word(c));
     words.map(|word| word.trim_end_matches(['.', '-', '/']))
+}
+
+/// Whether a chapter of a document about the HTTP API is cited.
+fn cites_numbers(comment: &str) -> bool {
+    let mut behind = comment.split("HTTP API ").skip(1);
+    behind.any(|behind| behind.starts_with(|c: char| c.is_ascii_digit()))
 }
 
 /// A page, or a folder of pages. What begins with a slash is part of an address elsewhere, and what
@@ -84,6 +97,7 @@ mod tests {
             "//! (scheduler.md 4)",
             "/// See `src/docs/gone.md`.",
             "/// See decisions/0002.",
+            "/// As it is (HTTP API 0.2).",
         ] {
             assert_eq!(found(text), 1, "{text}");
         }
@@ -99,6 +113,7 @@ mod tests {
             "let a = \"EV-03 gone.md\";",
             "// SHA-256 and UTF-8, https://example.com/docs/gone",
             "let ev_03 = EV - 03;",
+            "// The HTTP API, not an HTTP API of 2.",
         ] {
             assert_eq!(found(text), 0, "{text}");
         }
