@@ -72,31 +72,24 @@ pub fn parse(text: &str) -> Result<i64, DurationError> {
                 text: text.to_owned(),
             });
         };
-        total += part(whole, fraction, *scale).ok_or_else(invalid)?;
-        if total > i128::from(i64::MAX) + 1 {
-            return Err(invalid());
-        }
+        let part = part(whole, fraction, *scale).ok_or_else(invalid)?;
+        total = total.checked_add(part).ok_or_else(invalid)?;
         rest = after;
     }
     i64::try_from(if negative { -total } else { total }).map_err(|_| invalid())
 }
 
 fn part(whole: &str, fraction: &str, scale: i128) -> Option<i128> {
-    let whole: i128 = if whole.is_empty() {
-        0
-    } else {
-        whole.get(..20).map_or(whole.parse().ok(), |_| None)?
+    let number = |digits: &str| match digits {
+        "" => Some(0),
+        digits => digits.parse::<i128>().ok(),
     };
-    let digits = &fraction[..fraction.len().min(15)];
+    // More decimals than these change no nanosecond, and fewer than 19 of them times the scale of
+    // hours do not overflow.
+    let digits = &fraction[..fraction.len().min(18)];
     let divisor = 10i128.checked_pow(u32::try_from(digits.len()).ok()?)?;
-    let fraction: i128 = if digits.is_empty() {
-        0
-    } else {
-        digits.parse().ok()?
-    };
-    whole
-        .checked_mul(scale)?
-        .checked_add(fraction * scale / divisor)
+    let fraction = number(digits)?.checked_mul(scale)? / divisor;
+    number(whole)?.checked_mul(scale)?.checked_add(fraction)
 }
 
 /// Writes nanoseconds as Go's `Duration.String` does: `1h30m0s`, `1.5s`, `250ms`, `0s`.
@@ -158,6 +151,10 @@ mod tests {
             (".5m", 30_000_000_000, "30s"),
             ("24h", 86_400_000_000_000, "24h0m0s"),
             ("1m0.25s", 60_250_000_000, "1m0.25s"),
+            // Zeros in front and decimals below a nanosecond change nothing.
+            ("000000000000000000000003s", 3_000_000_000, "3s"),
+            ("0.000000000009h", 32, "32ns"),
+            ("1.0000000000000000000000009s", 1_000_000_000, "1s"),
             (
                 "2562047h47m16.854775807s",
                 i64::MAX,

@@ -48,17 +48,11 @@ pub enum DecodeError {
     },
 }
 
-impl DecodeError {
-    /// Whether the bytes are right and only this server too old: it parks instead of failing.
-    pub fn is_newer(&self) -> bool {
-        matches!(self, Self::UnknownKind { .. } | Self::NewerVersion { .. })
-    }
-}
-
 /// Decodes a body and brings its event to the version of today.
 ///
 /// # Errors
-/// [`DecodeError::is_newer`] when a newer server wrote it, else the bytes are no event of ours.
+/// [`DecodeError::UnknownKind`] or [`DecodeError::NewerVersion`] when a newer server wrote it, else
+/// the bytes are no event of ours.
 pub fn decode(body: &[u8]) -> Result<Recorded, DecodeError> {
     let parts =
         BodyParts::split(body).map_err(|source| DecodeError::Damaged { index: 0, source })?;

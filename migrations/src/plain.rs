@@ -53,12 +53,7 @@ impl<'de> Visitor<'de> for PlainVisitor {
     }
 
     fn visit_bytes<E: Error>(self, value: &[u8]) -> Result<Value, E> {
-        use std::fmt::Write as _;
-        let mut text = String::with_capacity(value.len() * 2);
-        for byte in value {
-            write!(text, "{byte:02x}").map_err(E::custom)?;
-        }
-        Ok(text.into())
+        Ok(hex::encode(value).into())
     }
 
     fn visit_unit<E: Error>(self) -> Result<Value, E> {

@@ -26,7 +26,6 @@ pub struct Acl {
     node: Option<PolicyLevel>,
     operator: Option<PolicyLevel>,
     operator_capabilities: Set<OperatorCapability>,
-    quota: Option<PolicyLevel>,
     plugin: Option<PluginLevel>,
 }
 
@@ -67,7 +66,6 @@ impl Acl {
             node: all().filter_map(|p| p.node).max(),
             operator: all().filter_map(|p| p.operator).max(),
             operator_capabilities,
-            quota: all().filter_map(|p| p.quota).max(),
             plugin: all().filter_map(|p| p.plugin).max(),
         }
     }
@@ -194,16 +192,6 @@ impl Acl {
     /// Whether this part of what operators do may be done.
     pub fn operator_allows(&self, capability: OperatorCapability) -> bool {
         self.management || self.operator_capabilities.allows(capability)
-    }
-
-    /// Whether quotas may be read.
-    pub fn quota_read(&self) -> bool {
-        self.management || reads(self.quota)
-    }
-
-    /// Whether quotas may be changed.
-    pub fn quota_write(&self) -> bool {
-        self.management || self.quota == Some(PolicyLevel::Write)
     }
 
     /// Whether CSI plugins may be listed.

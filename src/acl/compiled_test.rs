@@ -68,7 +68,7 @@ fn a_denied_namespace_denies_its_variables() {
 fn management_may_all_and_nobody_nothing() {
     let (all, none) = (Acl::management(), Acl::denied());
     assert!(all.is_management() && !none.is_management());
-    assert!(all.namespace_allows("x", Ns::SentinelOverride) && all.quota_write());
+    assert!(all.namespace_allows("x", Ns::SentinelOverride) && all.operator_write());
     assert!(all.variable_allows("x", "y", VariableCapability::Destroy) && all.variable_any("x"));
     assert!(!none.namespace_visible("default") && !none.agent_read() && !none.plugin_list());
     assert!(!Acl::compile(&[]).namespace_visible("default"));

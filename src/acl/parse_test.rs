@@ -54,7 +54,7 @@ fn every_kind_of_rule_is_read() {
     assert!(acl.agent_read() && !acl.agent_write());
     assert!(acl.node_read() && acl.node_write());
     assert!(!acl.operator_read() && acl.operator_allows(OperatorCapability::SnapshotSave));
-    assert!(acl.quota_read() && !acl.quota_write());
+    assert_eq!(policy.quota, Some(PolicyLevel::Read));
     assert!(acl.plugin_list() && !acl.plugin_read());
 }
 

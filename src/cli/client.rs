@@ -7,6 +7,7 @@ use super::secure::{NotSecure, Secure};
 use super::show::{ago, now, time};
 pub(super) use super::stream::Stream;
 use crate::base::clock::Moment;
+use crate::base::version::VERSION;
 use crate::http::{IGNORED, MEANS_NOTHING};
 use anyhow::{Context, Result, anyhow, bail};
 use base64::Engine;
@@ -243,7 +244,7 @@ impl Client {
             .method(method)
             .uri(self.uri(path, query))
             .header("host", &self.host)
-            .header("user-agent", concat!("drover/", env!("CARGO_PKG_VERSION")));
+            .header("user-agent", format!("drover/{VERSION}"));
         if !self.token.is_empty() {
             request = request.header("x-nomad-token", &self.token);
         }

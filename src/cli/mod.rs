@@ -72,6 +72,7 @@ mod trail;
 mod var;
 mod volume;
 
+use crate::base::version::VERSION;
 use clap::{Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use out::Out;
 use std::ffi::OsString;
@@ -364,7 +365,7 @@ async fn dispatch(noun: Noun, out: &Out) -> u8 {
 }
 
 fn version(out: &Out) -> anyhow::Result<u8> {
-    out.line(&format!("drover v{}", env!("CARGO_PKG_VERSION")));
+    out.line(&format!("drover v{VERSION}"));
     Ok(0)
 }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use drover_base::chance::split_mix;
 use drover_base::clock::unix_nanos;
 
 /// Nanoseconds in a second.
@@ -47,8 +48,8 @@ impl Clock {
     }
 }
 
-/// A small seeded generator (SplitMix64, Steele et al. 2014): jitter needs no more, and a state
-/// machine that owns one stays a pure function of its state.
+/// A small seeded generator: jitter needs no more, and a state machine that owns one stays a pure
+/// function of its state.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Jitter(pub u64);
 
@@ -60,11 +61,7 @@ impl Jitter {
 
     /// The next number.
     pub fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        split_mix(&mut self.0)
     }
 
     /// A number in `0..limit`; 0 when the limit is not above 0.

@@ -1,5 +1,5 @@
 use super::*;
-use drover_log::fake::FakeDisk;
+use drover_fake_disk::FakeDisk;
 
 fn loaded(dir: &Path) -> BTreeMap<String, Bytes> {
     LogJournal::open(dir).unwrap().0.load()

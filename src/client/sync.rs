@@ -96,7 +96,8 @@ impl UpdateBuffer {
     }
 
     /// The servers know this state: after a restart of the agent.
-    pub fn acknowledge(&mut self, update: Allocation) {
+    #[cfg(test)]
+    fn acknowledge(&mut self, update: Allocation) {
         self.acked.insert(update.id.clone(), update);
     }
 

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_events::model::status::attachment_mode;
 use rustix::fs::FileType;
 use tokio::fs;
 use tokio::time::timeout;
@@ -179,8 +180,6 @@ const ALLOCATIONS: usize = 1;
 const USER_DEPTH: usize = 4;
 /// The folders in a plugin's: to which volumes are brought, and where allocations see them.
 pub const FOLDERS: [&str; 2] = ["staging", "per-alloc"];
-/// The word of a job for a volume that is a device.
-const BLOCK_DEVICE: &str = "block-device";
 
 /// The places of one use.
 struct Places {
@@ -328,7 +327,7 @@ impl Mounts {
         };
         let (path, is_mount) = target.mounted().await?;
         let kind = target.kind().await?;
-        let is_device = wanted.usage.attachment == BLOCK_DEVICE;
+        let is_device = wanted.usage.attachment == attachment_mode::BLOCK_DEVICE;
         match kind {
             None => return lie("nothing is"),
             Some(_) if self.mounts && !is_mount => return lie("nothing is mounted"),

@@ -4,7 +4,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tonic::Status;
 
-use crate::capability::{Attachment, capability};
+use crate::capability::{AttachmentMode, capability};
 use crate::proto::volume_capability::access_mode::Mode;
 use crate::proto::{
     ControllerPublishVolumeRequest, CreateSnapshotRequest, CreateVolumeRequest, ListVolumesRequest,
@@ -248,8 +248,13 @@ async fn a_use_counts_as_confirmed_only_when_the_plugin_repeats_it() {
     let folder = folder();
     let fake = Fake::at(&folder.path().join("csi.sock"));
     let plugin = Plugin::at(&fake.socket);
-    let one = capability(Mode::SingleNodeWriter, Attachment::FileSystem, "ext4", &[]);
-    let other = capability(Mode::SingleNodeWriter, Attachment::BlockDevice, "", &[]);
+    let one = capability(
+        Mode::SingleNodeWriter,
+        AttachmentMode::FileSystem,
+        "ext4",
+        &[],
+    );
+    let other = capability(Mode::SingleNodeWriter, AttachmentMode::BlockDevice, "", &[]);
     let mut requested = ValidateVolumeCapabilitiesRequest {
         volume_id: "vol".to_owned(),
         volume_capabilities: vec![one],

@@ -1,6 +1,6 @@
 //! The ways in which a volume may be used.
 
-use crate::capability::{Attachment, access, capability};
+use crate::capability::{AttachmentMode, access, capability};
 use crate::mounts::MountError;
 use crate::proto;
 
@@ -49,7 +49,7 @@ impl Usage {
     pub fn capability(&self) -> Result<proto::VolumeCapability, MountError> {
         let unknown = |word: &str| MountError::Refused(format!("unknown mode {word:?}"));
         let mode = access(&self.access).ok_or_else(|| unknown(&self.access))?;
-        let kind = Attachment::parse(&self.attachment).ok_or_else(|| unknown(&self.attachment))?;
+        let kind = AttachmentMode::of(&self.attachment).ok_or_else(|| unknown(&self.attachment))?;
         Ok(capability(mode, kind, &self.fs_type, &self.flags))
     }
 }

@@ -136,7 +136,7 @@ impl Refusal {
         Self::new(Code::PermissionDenied, "Permission denied")
     }
 
-    /// `No cluster leader` (HTTP API 0.2).
+    /// `No cluster leader`, as Nomad says it.
     pub fn no_leader() -> Self {
         Self::new(Code::NoLeader, "No cluster leader")
     }

@@ -1,4 +1,4 @@
-//! `GET /v1/client/allocation/:id/exec`: a command beside a task, over a WebSocket (HTTP API 4.2).
+//! `GET /v1/client/allocation/:id/exec`: a command beside a task, over a WebSocket.
 //!
 //! Who may not is refused before the upgrade; where the token comes in the first frame, by the code
 //! of the close frame. Nothing runs before. The command ends when its caller leaves, falls silent

@@ -1,4 +1,4 @@
-//! Query strings: decoding, and the parameters every read understands (HTTP API 0.4).
+//! Query strings: decoding, and the parameters every read understands.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -254,8 +254,8 @@ mod tests {
     use crate::gate::Gate;
     use crate::identity::{Identity, Rejection};
     use crate::log::DiskSpace;
-    use crate::log::fake::FakeDisk;
     use crate::requests::{Guarantee, RequestLogEntry};
+    use drover_fake_disk::FakeDisk;
 
     #[test]
     fn what_matters_is_told_from_what_does_not() {

@@ -1,5 +1,5 @@
-//! Connections that become WebSockets (HTTP API 0.9): who may ask for one, how it is answered, and
-//! how it is ended in words.
+//! Connections that become WebSockets: who may ask for one, how it is answered, and how it is ended
+//! in words.
 //!
 //! Invariants:
 //! 1. A connection that became one still counts as one of its caller's, and is waited for when the

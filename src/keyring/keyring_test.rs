@@ -433,7 +433,7 @@ proptest! {
 
 #[test]
 fn keys_outlive_a_power_cut_whichever_operation_failed_before() {
-    use drover_log::fake::{FakeDisk, Op};
+    use drover_fake_disk::{FakeDisk, Op};
     let dir = Path::new("/data/server/keystore");
     for op in [Op::Create, Op::Write, Op::Sync, Op::Rename, Op::SyncDir] {
         for (at, seed) in (0..8).flat_map(|at| (0..8).map(move |seed| (at, seed))) {

@@ -32,7 +32,6 @@ pub mod atomic_file;
 mod copy;
 mod engine;
 mod error;
-pub mod fake;
 mod file;
 mod format;
 mod housekeeper;
@@ -50,6 +49,12 @@ mod times;
 pub mod tools;
 mod tree;
 mod writer;
+
+#[cfg(test)]
+extern crate self as drover_log;
+/// The crate of this name, over the log that is tested.
+#[cfg(test)]
+pub mod fake;
 
 #[cfg(test)]
 mod crash_test;

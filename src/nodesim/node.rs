@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use super::SimOptions;
 use crate::base::clock::unix_nanos;
-use crate::base::version::NOMAD_VERSION;
+use crate::base::version::{NOMAD_VERSION, VERSION};
 
 /// MHz of a simulated node.
 const CPU_MHZ: i64 = 4000;
@@ -84,7 +84,7 @@ fn attributes(name: &str) -> Map<String> {
         ("cpu.totalcompute", "4000"),
         ("driver.mock_driver", "1"),
         ("nomad.version", NOMAD_VERSION),
-        ("drover.version", env!("CARGO_PKG_VERSION")),
+        ("drover.version", VERSION),
         ("unique.hostname", name),
     ]
     .map(|(key, value)| (key, value.to_owned()))

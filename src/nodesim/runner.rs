@@ -91,8 +91,7 @@ impl SimRunner {
             .as_ref()
             .is_some_and(|j| j.r#type == job_type::SERVICE);
         let healthy = running && service && !alloc.deployment_id.is_empty();
-        let tasks: Map<TaskState> = alloc
-            .task_names()
+        let tasks: Map<TaskState> = task_names(alloc)
             .map(|name| (name.clone(), state.clone()))
             .collect();
         (self.report)(Allocation {
@@ -112,16 +111,9 @@ impl SimRunner {
 }
 
 /// The names of an allocation's tasks, with or without its job.
-trait TaskNames {
-    fn task_names(&self) -> impl Iterator<Item = &String>;
-}
-
-impl TaskNames for Allocation {
-    fn task_names(&self) -> impl Iterator<Item = &String> {
-        self.allocated_resources
-            .iter()
-            .flat_map(|all| all.tasks.keys())
-    }
+fn task_names(alloc: &Allocation) -> impl Iterator<Item = &String> {
+    let resources = alloc.allocated_resources.iter();
+    resources.flat_map(|all| all.tasks.keys())
 }
 
 impl AllocRunner for SimRunner {

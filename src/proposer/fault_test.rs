@@ -11,9 +11,10 @@ use super::decided::{Propose as _, RaftPropose};
 use super::proposer_test::{Put, event_of_today, on_disk, run, start};
 use super::*;
 use crate::error::Code;
-use crate::log::fake::{FakeDisk, Op};
 use crate::log::{DiskSpace, LogEngine, LogOptions, OnFull};
+use crate::raft::cluster_test::opaque;
 use crate::raft::*;
+use drover_fake_disk::{FakeDisk, Op};
 
 #[test]
 fn a_full_disk_refuses_writes_serves_reads_and_resumes() {

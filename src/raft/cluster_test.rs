@@ -12,7 +12,6 @@ use openraft::async_runtime::WatchReceiver;
 use parking_lot::Mutex;
 use tempfile::TempDir;
 
-use super::fold::opaque;
 use super::*;
 use crate::log::{CompactRange, LogEngine, LogOptions};
 
@@ -22,6 +21,13 @@ fn member(n: u64) -> Member {
         name: format!("s{n}"),
         ..Member::default()
     }
+}
+
+/// A payload that no projection reads.
+pub(crate) fn opaque(len: usize) -> Payload {
+    let mut bytes = vec![0xAB; len.max(4)];
+    bytes[..4].copy_from_slice(&[0xFF, 0xFF, 1, 0]);
+    Payload(bytes.into())
 }
 
 pub(crate) fn members(n: u64) -> BTreeMap<u64, Member> {

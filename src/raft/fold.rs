@@ -9,7 +9,7 @@ use std::time::Instant;
 use drover_events::{RaftPayload, Recorded};
 use drover_projections::{Outcome, Projections, Writer};
 
-use super::types::{Entry, Payload};
+use super::types::Entry;
 use crate::error::chain;
 use crate::telemetry::{milliseconds, took};
 
@@ -280,19 +280,12 @@ impl Fold for Discard {
     }
 }
 
-/// A payload that no projection reads, for benchmarks of Raft alone.
-pub fn opaque(len: usize) -> Payload {
-    let mut bytes = vec![0xAB; len.max(4)];
-    bytes[..4].copy_from_slice(&[0xFF, 0xFF, 1, 0]);
-    Payload(bytes.into())
-}
-
 #[cfg(test)]
 mod tests {
     use drover_projections::DatabaseOptions;
     use openraft::entry::RaftEntry as _;
 
-    use super::super::types::log_id;
+    use super::super::types::{Payload, log_id};
     use super::*;
 
     #[test]

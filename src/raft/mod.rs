@@ -36,7 +36,7 @@ mod kill_test;
 #[cfg(test)]
 mod store_test;
 
-pub use fold::{Discard, Fold, FoldError, FoldPosition, Observer, Projector, Save, opaque};
+pub use fold::{Discard, Fold, FoldError, FoldPosition, Observer, Projector, Save};
 pub use log_store::LogStore;
 pub use network::{Method, Transport, TransportError};
 pub(crate) use node::fault;

@@ -5,7 +5,7 @@ use std::time::Instant;
 use drover_testkit::{LONG, moment};
 
 use super::*;
-use crate::log::fake::{FakeDisk, Op};
+use drover_fake_disk::{FakeDisk, Op};
 
 const DIR: &str = "/data/server/snapshots";
 const OPS: [Op; 6] = [

@@ -45,15 +45,12 @@ pub fn node_number(server_id: &uuid::Uuid) -> u64 {
     )
 }
 
-/// What Raft carries: [`RaftPayload`]'s bytes, in a type that openraft's traits can be given to.
+/// What Raft carries: [`RaftPayload`]'s bytes, in a type of this crate, since only such a one can be
+/// given openraft's traits.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Payload(pub Bytes);
 
 impl Payload {
-    fn of(payload: RaftPayload) -> Payload {
-        Payload(payload.0)
-    }
-
     /// The kind's number.
     pub fn kind_number(&self) -> u16 {
         match self.0.get(..2) {
@@ -65,7 +62,7 @@ impl Payload {
 
 impl From<RaftPayload> for Payload {
     fn from(payload: RaftPayload) -> Payload {
-        Payload::of(payload)
+        Payload(payload.0)
     }
 }
 
@@ -87,7 +84,7 @@ impl openraft::entry::RaftPayload for Payload {
     type Node = Member;
 
     fn blank() -> Payload {
-        Payload::of(RaftPayload::blank())
+        Payload::from(RaftPayload::blank())
     }
 
     fn with_normal(self, data: Payload) -> Payload {
@@ -95,7 +92,7 @@ impl openraft::entry::RaftPayload for Payload {
     }
 
     fn with_membership(self, membership: Membership) -> Payload {
-        Payload::of(RaftPayload::membership(&encode_membership(&membership)))
+        Payload::from(RaftPayload::membership(&encode_membership(&membership)))
     }
 
     fn get_membership(&self) -> Option<Membership> {

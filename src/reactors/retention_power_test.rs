@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::history::backup::base::NOTE;
-use crate::log::fake::FakeDisk;
 use crate::log::{Entry, LogFile, LogOptions};
+use drover_fake_disk::FakeDisk;
 
 /// The machine's own disk, and one in memory on which the same is done: that knows what of it would
 /// be there if the power went.

@@ -7,8 +7,8 @@ use drover_events::{Actor, ActorKind};
 use drover_testkit::{LONG, eventually, so};
 
 use super::*;
-use crate::log::fake::FakeDisk;
 use crate::log::{DiskSpace, ReadOnlyLog};
+use drover_fake_disk::FakeDisk;
 
 fn request(class: Class, path: &str, addr: &str) -> Received {
     Received {

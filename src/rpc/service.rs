@@ -83,6 +83,9 @@ impl std::fmt::Debug for Call {
 }
 
 /// Something that answers calls by name.
+///
+/// A trait, since who passes calls on must not know what the handlers work on: a server's
+/// [`Service`] has another state than a client's, and a client answers by two of them.
 pub trait Dispatch: Send + Sync {
     /// Answers one call.
     fn dispatch(

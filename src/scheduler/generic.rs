@@ -17,7 +17,7 @@ use super::evals::{self, Progress};
 use super::outcome::{Inputs, Outcome, Placement, Plan};
 use super::rank::{PlacementRequest, Selection, Stack, StackOptions, add_exhausted};
 use super::reconcile::{
-    self, Alloc, InPlace, Input, NodeState, Place, Reconciled, next_tracker, penalty_nodes,
+    self, Alloc, Input, NodeState, Place, Reconciled, next_tracker, penalty_nodes,
 };
 use super::rng::Rng;
 use super::searches::{Former, Searches};
@@ -61,9 +61,9 @@ pub(super) fn schedule(
     let groups = job.iter().flat_map(|job| &job.task_groups);
     let groups: Vec<String> = groups.map(|group| group.name.clone()).collect();
     let reconciled = {
-        let mut in_place = Updater {
-            stack: searches.own(),
-            eval,
+        let stack = searches.own();
+        let mut in_place = |alloc: &Alloc, job: &Arc<Job>, group: &TaskGroup| {
+            updated(stack, eval, alloc, job, group)
         };
         let input = Input {
             job: job.as_ref(),
@@ -193,50 +193,50 @@ fn former_versions(
     Ok(versions.into_values().collect())
 }
 
-/// Asks the search whether an allocation may stay where it is with a new version of its job.
-pub(super) struct Updater<'s, 'c> {
-    pub(super) stack: &'s mut Stack<'c>,
-    pub(super) eval: &'s Evaluation,
-}
-
-impl InPlace for Updater<'_, '_> {
-    fn updated(&mut self, alloc: &Alloc, job: &Arc<Job>, group: &TaskGroup) -> Option<Allocation> {
-        let cluster = self.stack.cluster();
-        let slot = cluster.find(&alloc.node_id)?;
-        let info = cluster.slot(slot).info.as_ref()?;
-        let in_datacenter = job
-            .datacenters
-            .iter()
-            .any(|pattern| super::feasible::glob_matches(pattern, &info.node.datacenter));
-        let in_pool = job.node_pool == "all" || job.node_pool == info.node.node_pool;
-        if !in_datacenter || !in_pool {
-            return None;
-        }
-        let wanted = PlacementRequest {
-            group: &group.name,
-            name: &alloc.name,
-        };
-        self.stack.fits_in_place(wanted, slot, &demand_of(alloc))?;
-        let mut given = self.stack.given(&group.name)?.clone();
-        if let Some(before) = &alloc.allocated_resources {
-            for (name, task) in given.tasks.iter_mut() {
-                if let Some(before) = before.tasks.get(name) {
-                    task.networks.clone_from(&before.networks);
-                    task.devices.clone_from(&before.devices);
-                    if !before.cpu.reserved_cores.is_empty() {
-                        task.cpu.clone_from(&before.cpu);
-                    }
+/// An allocation as it would be with a new version of its job, if the search says that it may stay
+/// where it is.
+pub(super) fn updated(
+    stack: &mut Stack<'_>,
+    eval: &Evaluation,
+    alloc: &Alloc,
+    job: &Arc<Job>,
+    group: &TaskGroup,
+) -> Option<Allocation> {
+    let cluster = stack.cluster();
+    let slot = cluster.find(&alloc.node_id)?;
+    let info = cluster.slot(slot).info.as_ref()?;
+    let in_datacenter = job
+        .datacenters
+        .iter()
+        .any(|pattern| super::feasible::glob_matches(pattern, &info.node.datacenter));
+    let in_pool = job.node_pool == "all" || job.node_pool == info.node.node_pool;
+    if !in_datacenter || !in_pool {
+        return None;
+    }
+    let wanted = PlacementRequest {
+        group: &group.name,
+        name: &alloc.name,
+    };
+    stack.fits_in_place(wanted, slot, &demand_of(alloc))?;
+    let mut given = stack.given(&group.name)?.clone();
+    if let Some(before) = &alloc.allocated_resources {
+        for (name, task) in given.tasks.iter_mut() {
+            if let Some(before) = before.tasks.get(name) {
+                task.networks.clone_from(&before.networks);
+                task.devices.clone_from(&before.devices);
+                if !before.cpu.reserved_cores.is_empty() {
+                    task.cpu.clone_from(&before.cpu);
                 }
             }
-            given.shared.ports.clone_from(&before.shared.ports);
-            given.shared.networks.clone_from(&before.shared.networks);
         }
-        let mut updated = Allocation::clone(alloc);
-        updated.eval_id.clone_from(&self.eval.id);
-        updated.allocated_resources = Some(given);
-        updated.job = None;
-        Some(updated)
+        given.shared.ports.clone_from(&before.shared.ports);
+        given.shared.networks.clone_from(&before.shared.networks);
     }
+    let mut updated = Allocation::clone(alloc);
+    updated.eval_id.clone_from(&eval.id);
+    updated.allocated_resources = Some(given);
+    updated.job = None;
+    Some(updated)
 }
 
 /// What an allocation takes that stays where it is: its volumes stay with it.

@@ -1,7 +1,7 @@
 //! A small generator of pseudo-random numbers: the same seed gives the same decisions on every
-//! machine.
-//!
-//! `SplitMix64` (Steele, Lea, Flood 2014). It is not for secrets.
+//! machine. They are not for secrets.
+
+use drover_base::chance::split_mix;
 
 /// A seeded sequence of numbers.
 #[derive(Clone, Debug)]
@@ -15,11 +15,7 @@ impl Rng {
 
     /// The next number.
     pub fn draw(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        split_mix(&mut self.0)
     }
 
     /// A number below `bound`; 0 for a bound of 0. The bias is below 2^-32 for the sizes used here.

@@ -14,11 +14,11 @@ use drover_events::model::{
 
 use super::cluster::{demand_of, takes_resources};
 use super::evals::{self, Progress};
-use super::generic::{Updater, kept_volumes, node_states, options};
+use super::generic::{kept_volumes, node_states, options, updated};
 use super::outcome::{Inputs, Outcome, Placement, Plan, Stop};
 use super::rank::{PlacementRequest, Stack, add_exhausted};
 use super::reconcile::names::alloc_name;
-use super::reconcile::{Alloc, InPlace, NodeState, is_server_terminal, is_terminal, tasks_updated};
+use super::reconcile::{Alloc, NodeState, is_server_terminal, is_terminal, tasks_updated};
 use super::rng::Rng;
 use super::state::{ReadError, StateView};
 
@@ -266,11 +266,7 @@ impl Run<'_> {
         let updated = if replaced {
             None
         } else {
-            Updater {
-                stack: &mut self.stack,
-                eval: self.eval,
-            }
-            .updated(&alloc, job, group)
+            updated(&mut self.stack, self.eval, &alloc, job, group)
         };
         let Some(updated) = updated else {
             self.destructive.push(alloc);

@@ -8,15 +8,6 @@ use metrics::{counter, gauge};
 
 use super::Server;
 
-/// The types of evaluations, and what they are called in metrics.
-const SCHEDULERS: [(&str, &str); 5] = [
-    (job_type::SERVICE, "service"),
-    (job_type::BATCH, "batch"),
-    (job_type::SYSTEM, "system"),
-    (job_type::SYSBATCH, "sysbatch"),
-    (job_type::CORE, "_core"),
-];
-
 impl Server {
     /// Sets every gauge to what it is now.
     pub fn observe(&self) {
@@ -86,10 +77,10 @@ impl Server {
             gauge!("nomad.nomad.blocked_evals.job.memory", &labels).set(one.memory as f64);
         }
         gauge!("drover.scheduling.left_out").set(scheduling.failed as f64);
-        for (kind, name) in SCHEDULERS {
-            let (ready, unacked) = scheduling.by_type.get(kind).copied().unwrap_or_default();
-            gauge!(format!("nomad.nomad.broker.{name}.ready")).set(ready as f64);
-            gauge!(format!("nomad.nomad.broker.{name}.unacked")).set(unacked as f64);
+        for kind in job_type::ALL {
+            let (ready, unacked) = scheduling.by_type.get(*kind).copied().unwrap_or_default();
+            gauge!(format!("nomad.nomad.broker.{kind}.ready")).set(ready as f64);
+            gauge!(format!("nomad.nomad.broker.{kind}.unacked")).set(unacked as f64);
         }
     }
 

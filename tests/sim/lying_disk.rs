@@ -5,8 +5,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use drover::log::fake::FakeDisk;
 use drover::log::{FileLayer, LogFile};
+use drover_fake_disk::FakeDisk;
 
 use crate::no_acknowledged_write_is_lost;
 use crate::story::{self, Disk};

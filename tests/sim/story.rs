@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use drover::commands::namespace::UpsertNamespaces;
-use drover::log::fake::FakeDisk;
 use drover::log::{FileLayer, LogEngine, LogOptions, OnFull};
 use drover::proposer::{Origin, Proposer};
 use drover::raft::network::Alone;
 use drover::raft::{Member, Projector, RaftNode, RaftSettings, RaftStart};
 use drover_events::Actor;
 use drover_events::model::Namespace;
+use drover_fake_disk::FakeDisk;
 use drover_projections::{DatabaseOptions, Projections, View};
 use drover_testkit::{LONG, moment};
 use parking_lot::Mutex;

@@ -6,102 +6,16 @@ use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::Zero;
-
-const UNITS: [(&str, u64); 8] = [
-    ("ns", 1),
-    ("us", 1_000),
-    ("\u{b5}s", 1_000),
-    ("\u{3bc}s", 1_000),
-    ("ms", 1_000_000),
-    ("s", 1_000_000_000),
-    ("m", 60_000_000_000),
-    ("h", 3_600_000_000_000),
-];
+pub use crate::duration::format as format_duration;
 
 /// A regular expression for what [`format_duration`] prints.
 pub(super) const PATTERN: &str = "^-?([0-9.]+(h|m|s|ms|\u{b5}s|ns))+$";
 
-/// Reads a Go duration (`-1.5h`, `300ms`, `1h15m30.918s`, `0`) as nanoseconds.
+/// Reads a Go duration (`-1.5h`, `300ms`, `1h15m30.918s`, `0`) as nanoseconds, where why a text is
+/// none does not matter.
 #[must_use]
 pub fn parse_duration(text: &str) -> Option<i64> {
-    let (negative, mut rest) = match text.as_bytes().first()? {
-        b'-' => (true, &text[1..]),
-        b'+' => (false, &text[1..]),
-        _ => (false, text),
-    };
-    if rest == "0" {
-        return Some(0);
-    }
-    if rest.is_empty() {
-        return None;
-    }
-    let mut total = 0_i128;
-    while !rest.is_empty() {
-        let number = rest
-            .bytes()
-            .take_while(|b| b.is_ascii_digit() || *b == b'.')
-            .count();
-        let (whole, decimals) = rest[..number]
-            .split_once('.')
-            .unwrap_or((&rest[..number], ""));
-        if whole.is_empty() && decimals.is_empty() || decimals.contains('.') {
-            return None;
-        }
-        rest = &rest[number..];
-        let unit_len = rest
-            .bytes()
-            .take_while(|b| !b.is_ascii_digit() && *b != b'.')
-            .count();
-        let (_, scale) = UNITS.iter().find(|(name, _)| *name == &rest[..unit_len])?;
-        rest = &rest[unit_len..];
-        let scale = i128::from(*scale);
-        let whole: i128 = if whole.is_empty() {
-            0
-        } else {
-            whole.parse().ok()?
-        };
-        total = total.checked_add(whole.checked_mul(scale)?)?;
-        let mut unit = scale;
-        for digit in decimals.bytes().take(18) {
-            unit /= 10;
-            total += i128::from(digit - b'0') * unit;
-        }
-    }
-    i64::try_from(if negative { -total } else { total }).ok()
-}
-
-/// Prints nanoseconds as Go does: `1h0m0s`, `1.5s`, `200ms`, `0s`.
-#[must_use]
-pub fn format_duration(nanos: i64) -> String {
-    let sign = if nanos < 0 { "-" } else { "" };
-    let abs = nanos.unsigned_abs();
-    match abs {
-        0 => "0s".to_owned(),
-        1..1_000 => format!("{sign}{abs}ns"),
-        1_000..1_000_000 => format!("{sign}{}\u{b5}s", decimal(abs, 1_000)),
-        1_000_000..1_000_000_000 => format!("{sign}{}ms", decimal(abs, 1_000_000)),
-        _ => {
-            let secs = abs / 1_000_000_000;
-            let (hours, minutes) = (secs / 3600, secs / 60 % 60);
-            let rest = decimal(abs % 60_000_000_000, 1_000_000_000);
-            match (hours, minutes) {
-                (0, 0) => format!("{sign}{rest}s"),
-                (0, m) => format!("{sign}{m}m{rest}s"),
-                (h, m) => format!("{sign}{h}h{m}m{rest}s"),
-            }
-        }
-    }
-}
-
-/// A quotient with as many decimals as it needs.
-fn decimal(value: u64, unit: u64) -> String {
-    let (whole, rest) = (value / unit, value % unit);
-    if rest == 0 {
-        return whole.to_string();
-    }
-    let width = unit.to_string().len() - 1;
-    let digits = format!("{rest:0width$}");
-    format!("{whole}.{}", digits.trim_end_matches('0'))
+    crate::duration::parse(text).ok()
 }
 
 struct DurationVisitor;

@@ -71,17 +71,6 @@ crate::wire! {
 }
 
 crate::wire! {
-    /// What lists of ways to log in show.
-    pub struct AclAuthMethodListStub {
-        name: String = "Name",
-        r#type: String = "Type",
-        default: bool = "Default",
-        create_index: u64 = "CreateIndex",
-        modify_index: u64 = "ModifyIndex",
-    }
-}
-
-crate::wire! {
     /// Which roles and policies a login gets.
     pub struct AclBindingRule {
         id: String = "ID",
@@ -93,17 +82,6 @@ crate::wire! {
         hash: Base64 = "Hash",
         create_time: Time = "CreateTime",
         modify_time: Time = "ModifyTime",
-        create_index: u64 = "CreateIndex",
-        modify_index: u64 = "ModifyIndex",
-    }
-}
-
-crate::wire! {
-    /// What lists of binding rules show.
-    pub struct AclBindingRuleListStub {
-        id: String = "ID",
-        description: String = "Description",
-        auth_method: String = "AuthMethod",
         create_index: u64 = "CreateIndex",
         modify_index: u64 = "ModifyIndex",
     }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::gojson::Time;
 use crate::model::status::{ClientStatus, DesiredStatus, task};
 use crate::model::{
     Allocation, ComparableResources, DesiredTransition, Resources, TaskGroup, TaskState,
@@ -71,12 +70,6 @@ impl Allocation {
         number.parse().ok()
     }
 
-    /// The name of an allocation: `job.group[7]`.
-    #[must_use]
-    pub fn name_of(job: &str, group: &str, index: u64) -> String {
-        format!("{job}.{group}[{index}]")
-    }
-
     /// The version of its job, 0 without one.
     #[must_use]
     pub fn job_version(&self) -> u64 {
@@ -123,30 +116,6 @@ impl Allocation {
     #[must_use]
     pub fn ran_successfully(&self) -> bool {
         !self.task_states.is_empty() && self.task_states.values().all(TaskState::successful)
-    }
-
-    /// The last moment one of its tasks ended; zero when none did.
-    #[must_use]
-    pub fn last_finished(&self) -> Time {
-        self.task_states
-            .values()
-            .map(|state| state.finished_at)
-            .max()
-            .unwrap_or_default()
-    }
-
-    /// The servers asked it to move away from its node.
-    #[must_use]
-    pub fn wants_migration(&self) -> bool {
-        self.desired_transition.migrate == Some(true)
-    }
-
-    /// The same allocation without its job, as plans and events carry it.
-    #[must_use]
-    pub fn without_job(&self) -> Self {
-        let mut copy = self.clone();
-        copy.job = None;
-        copy
     }
 }
 

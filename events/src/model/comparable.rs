@@ -104,24 +104,4 @@ impl ComparableResources {
         self.reserved_cores.sort_unstable();
         self.reserved_cores.dedup();
     }
-
-    /// The first dimension in which this sum does not hold the other, by Nomad's name.
-    #[must_use]
-    pub fn lacks(&self, need: &Self) -> Option<&'static str> {
-        if self.cpu_shares < need.cpu_shares {
-            Some("cpu")
-        } else if need
-            .reserved_cores
-            .iter()
-            .any(|core| !self.reserved_cores.contains(core))
-        {
-            Some("cores")
-        } else if self.memory_mb < need.memory_mb {
-            Some("memory")
-        } else if self.disk_mb < need.disk_mb {
-            Some("disk")
-        } else {
-            None
-        }
-    }
 }

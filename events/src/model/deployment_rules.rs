@@ -31,14 +31,6 @@ impl Deployment {
                 .all(|g| g.desired_canaries == 0 || g.auto_promote)
     }
 
-    /// Some group placed canaries.
-    #[must_use]
-    pub fn has_placed_canaries(&self) -> bool {
-        self.task_groups
-            .values()
-            .any(|g| !g.placed_canaries.is_empty())
-    }
-
     /// Some group goes back to the last stable version when this one fails.
     #[must_use]
     pub fn has_auto_revert(&self) -> bool {

@@ -36,44 +36,10 @@ impl Evaluation {
         self.status().is_some_and(EvalStatus::is_terminal)
     }
 
-    /// Waits in the broker's queues.
-    #[must_use]
-    pub fn should_enqueue(&self) -> bool {
-        self.status == eval::PENDING
-    }
-
     /// Waits for room in the cluster.
     #[must_use]
     pub fn should_block(&self) -> bool {
         self.status == eval::BLOCKED
-    }
-
-    /// The evaluation that goes on where this one found no room.
-    #[must_use]
-    pub fn blocked_follow_up(&self, id: impl Into<String>) -> Self {
-        Self {
-            id: id.into(),
-            namespace: self.namespace.clone(),
-            priority: self.priority,
-            r#type: self.r#type.clone(),
-            triggered_by: trigger::QUEUED_ALLOCS.to_owned(),
-            job_id: self.job_id.clone(),
-            job_modify_index: self.job_modify_index,
-            status: eval::BLOCKED.to_owned(),
-            previous_eval: self.id.clone(),
-            ..Self::default()
-        }
-    }
-
-    /// The evaluation that tries again later after this one failed; wait in nanoseconds.
-    #[must_use]
-    pub fn failed_follow_up(&self, id: impl Into<String>, wait: i64) -> Self {
-        Self {
-            triggered_by: trigger::FAILED_FOLLOW_UP.to_owned(),
-            status: eval::PENDING.to_owned(),
-            wait,
-            ..self.blocked_follow_up(id)
-        }
     }
 
     /// What others show of it.

@@ -47,15 +47,3 @@ crate::wire! {
         raft_protocol: String = "RaftProtocol",
     }
 }
-
-crate::wire! {
-    /// A Vault token given to a task.
-    pub struct VaultAccessor {
-        alloc_id: String = "AllocID",
-        task: String = "Task",
-        node_id: String = "NodeID",
-        accessor: String = "Accessor",
-        creation_ttl: i64 = "CreationTTL",
-        create_index: u64 = "CreateIndex",
-    }
-}

@@ -138,11 +138,6 @@ impl Scan {
         self
     }
 
-    /// Whether the walk is backwards.
-    pub fn is_reverse(&self) -> bool {
-        self.reverse
-    }
-
     /// The leading bytes that all keys of the range share, wherever the walk starts.
     pub(crate) fn leading(&self) -> &[u8] {
         &self.lower

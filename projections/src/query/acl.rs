@@ -81,18 +81,6 @@ pub fn policy_names_of_token(
     Ok(names)
 }
 
-/// The policies a token holds that there are, by name.
-pub fn policies_of_token(
-    from: &impl ReadRows,
-    token: &AclToken,
-) -> QueryResult<Vec<Arc<AclPolicy>>> {
-    let mut policies = Vec::new();
-    for name in policy_names_of_token(from, token)? {
-        policies.extend(from.row::<AclPolicies>(name.as_str())?);
-    }
-    Ok(policies)
-}
-
 /// The policies that are attached to a job, or to a part of it (ACL-15).
 pub fn policies_of_job(
     from: &impl ReadRows,

@@ -4,6 +4,7 @@ pub(super) mod info;
 pub(super) mod log;
 
 use super::out::Out;
+use crate::base::version::VERSION;
 use crate::config::{self, Config};
 use anyhow::{Result, bail};
 use std::path::PathBuf;
@@ -322,7 +323,7 @@ fn announce(config: &Config, out: &Out) {
             format!("{} (DC: {})", config.region, config.datacenter),
         ),
         ("Server", config.server.enabled.to_string()),
-        ("Version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("Version", VERSION.to_owned()),
     ];
     let width = rows.iter().map(|(k, _)| k.len()).max().unwrap_or(0) + 7;
     for (key, value) in rows {

@@ -7,6 +7,7 @@ mod store;
 use super::conn::Conn;
 use super::out::Out;
 use super::show::counted;
+use crate::base::version::VERSION;
 use agents::Agents;
 use anyhow::{Result, bail};
 use capture::Capture;
@@ -161,7 +162,7 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
         out.line("Interrupted: what is there is kept");
     }
     let head = json!({
-        "Version": concat!("drover v", env!("CARGO_PKG_VERSION")),
+        "Version": format!("drover v{VERSION}"),
         "Began": began.to_string(),
         "Ended": Timestamp::now().to_string(),
         "Early": early,
@@ -191,7 +192,7 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
 fn report(args: &Args, agents: &Agents, out: &Out) {
     let all = |names: Vec<String>| format!("({}) {names:?}", names.len());
     let rows = [
-        ("Version", format!("drover v{}", env!("CARGO_PKG_VERSION"))),
+        ("Version", format!("drover v{VERSION}")),
         ("Region", args.conn.region.clone()),
         ("Namespace", args.conn.namespace.clone()),
         ("Servers", all(agents.servers())),

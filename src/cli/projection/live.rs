@@ -7,7 +7,7 @@ use crate::cli::conn::Conn;
 use crate::cli::out::Out;
 use crate::cli::progress::Bar;
 use crate::cli::projection::{RebuildArgs, VerifyArgs, report, report_checked};
-use crate::history::rebuild::Status;
+use crate::history::rebuild::{Stage, Status};
 use anyhow::{Context, Result, bail};
 use serde::de::IgnoredAny;
 use serde_json::{Value as Json, json};
@@ -49,7 +49,9 @@ pub(in crate::cli) async fn cancel(conn: &Conn, json: bool, out: &Out) -> Result
 /// Tells how far it is; whether it failed.
 fn report_status(reported: Json, json: bool, out: &Out) -> Result<bool> {
     let status = answer::of_ref::<Status>(&reported);
-    let failed = status.as_ref().is_ok_and(|status| status.stage == "failed");
+    let failed = status
+        .as_ref()
+        .is_ok_and(|status| Stage::of(&status.stage) == Some(Stage::Failed));
     if json {
         out.line(&reported.to_string());
         return Ok(failed);
@@ -126,13 +128,14 @@ async fn watch(client: &Client, what: &str, json: bool, out: &Out) -> Result<Jso
         let status: Status =
             status.context("Error asking how far it is; it goes on without being asked")?;
         if status.stage != stage {
-            if status.stage == "fold" {
+            let begun = Stage::of(&status.stage);
+            if begun == Some(Stage::Fold) {
                 bar.skip(status.at);
             }
             stage.clone_from(&status.stage);
-            match stage.as_str() {
-                "verify" if talks => out.line("Reading the new tables again ..."),
-                "catch up" if talks => out.line("Catching up ..."),
+            match begun {
+                Some(Stage::Verify) if talks => out.line("Reading the new tables again ..."),
+                Some(Stage::CatchUp) if talks => out.line("Catching up ..."),
                 _ => {}
             }
         }
@@ -152,9 +155,9 @@ async fn watch(client: &Client, what: &str, json: bool, out: &Out) -> Result<Jso
 }
 
 fn ended(what: &str, status: Status) -> Result<Json> {
-    let hint = match status.stage.as_str() {
-        "done" => return Ok(status.result.unwrap_or_default()),
-        "cancelled" => "run it again and it goes on where it was",
+    let hint = match Stage::of(&status.stage) {
+        Some(Stage::Done) => return Ok(status.result.unwrap_or_default()),
+        Some(Stage::Cancelled) => "run it again and it goes on where it was",
         _ => "the tables in use were not touched",
     };
     bail!("Error: to {what} the tables: {} ({hint})", status.error)

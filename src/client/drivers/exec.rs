@@ -1,5 +1,5 @@
 //! Commands that users run beside a task: what goes to them and what comes from them, in Nomad's
-//! frames (HTTP API 4.2), and the way between a process and those who hold the other ends.
+//! frames, and the way between a process and those who hold the other ends.
 
 use std::sync::Arc;
 use std::time::Duration;

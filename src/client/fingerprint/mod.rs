@@ -19,7 +19,7 @@ use drover_events::model::{ClientHostVolumeConfig, Node, NodeReservedResources, 
 use crate::config::ClientSettings;
 use crate::drivers::Registry;
 use crate::ids::NodeIds;
-use drover_base::version::NOMAD_VERSION;
+use drover_base::version::{NOMAD_VERSION, VERSION};
 use drover_config::{ClientConfig, HostVolume, option};
 
 /// What the probes found.
@@ -106,7 +106,7 @@ pub fn meminfo(text: &str, key: &str) -> Option<u64> {
 
 fn nomad(facts: &mut Facts, settings: &ClientSettings) {
     facts.set("nomad.version", NOMAD_VERSION);
-    facts.set("drover.version", env!("CARGO_PKG_VERSION"));
+    facts.set("drover.version", VERSION);
     facts.set(
         "nomad.service_discovery",
         settings.client.nomad_service_discovery.to_string(),

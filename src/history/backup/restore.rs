@@ -443,6 +443,8 @@ impl Prepared {
             Some((_, range)) => (range.size(), hex::encode(range.root())),
             None => (self.manifest.tree_size, self.manifest.tree_root.clone()),
         };
+        let former_root = hex::decode(&former_root)
+            .map_err(|_| refused(format!("{former_root:?} is not the root of a log")))?;
         let envelope = Envelope {
             time: former.now.max(self.time),
             id: EventId(*uuid::Uuid::now_v7().as_bytes()),
@@ -454,7 +456,7 @@ impl Prepared {
             event: ClusterRestored {
                 former_epoch: self.manifest.epoch.clone(),
                 former_size,
-                former_root: from_hex(&former_root),
+                former_root,
                 base_index: self.index,
                 epoch: hex::encode(self.epoch),
             }
@@ -529,11 +531,6 @@ impl Prepared {
         }
         Ok(equal)
     }
-}
-
-fn from_hex(text: &str) -> Vec<u8> {
-    let pair = |at: usize| u8::from_str_radix(text.get(at..at + 2)?, 16).ok();
-    (0..text.len()).step_by(2).map_while(pair).collect()
 }
 
 #[cfg(test)]

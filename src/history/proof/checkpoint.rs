@@ -391,7 +391,7 @@ mod tests {
 
     #[test]
     fn checkpoints_outlive_a_power_cut_and_none_is_taken_for_damage() {
-        use crate::log::fake::{FakeDisk, Op};
+        use drover_fake_disk::{FakeDisk, Op};
         let path = Path::new("/data/server/checkpoints");
         let key = SigningKey::from_bytes(&[4; 32]);
         let note = |size| note::sign(&sample(size).to_text(), "drover/00ff", &key);

@@ -162,7 +162,7 @@ impl From<LogError> for RebuildError {
     }
 }
 
-/// What a rebuild is doing.
+/// What a rebuild is doing, and how one ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// The log is folded: entries.
@@ -173,6 +173,44 @@ pub enum Stage {
     CatchUp,
     /// The databases change places.
     Switch,
+    /// It is complete.
+    Done,
+    /// Somebody stopped it.
+    Cancelled,
+    /// It came to nothing.
+    Failed,
+}
+
+impl Stage {
+    const ALL: [Self; 7] = [
+        Self::Fold,
+        Self::Verify,
+        Self::CatchUp,
+        Self::Switch,
+        Self::Done,
+        Self::Cancelled,
+        Self::Failed,
+    ];
+
+    /// The text of a [`Status`]; it is text there since a later release may know others.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Fold => "fold",
+            Self::Verify => "verify",
+            Self::CatchUp => "catch up",
+            Self::Switch => "switch",
+            Self::Done => "done",
+            Self::Cancelled => "cancelled",
+            Self::Failed => "failed",
+        }
+    }
+
+    /// The stage of a text; none for one of a later release.
+    #[must_use]
+    pub fn of(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|stage| stage.as_str() == text)
+    }
 }
 
 /// How far a rebuild is.

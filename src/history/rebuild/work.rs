@@ -23,7 +23,7 @@ pub struct Status {
     pub kind: String,
     /// Whether it is being done now.
     pub running: bool,
-    /// What it does: `fold`, `verify`, `catch up`, `switch`, `done`, `failed` or `cancelled`.
+    /// What it does: a [`Stage`]; empty before the first.
     pub stage: String,
     /// The index reached.
     pub at: u64,
@@ -77,7 +77,7 @@ impl Work {
             status: Status {
                 kind: kind.to_owned(),
                 running: true,
-                stage: "fold".to_owned(),
+                stage: Stage::Fold.as_str().to_owned(),
                 ..Status::default()
             },
             began: Instant::now(),
@@ -138,13 +138,7 @@ impl Work {
             status.from = progress.at;
         }
         (status.at, status.last) = (progress.at, progress.last);
-        status.stage = match progress.stage {
-            Stage::Fold => "fold",
-            Stage::Verify => "verify",
-            Stage::CatchUp => "catch up",
-            Stage::Switch => "switch",
-        }
-        .to_owned();
+        status.stage = progress.stage.as_str().to_owned();
     }
 
     fn end(&self, done: Result<Result<Value, RebuildError>, Box<dyn Any + Send>>) {
@@ -153,7 +147,7 @@ impl Work {
         status.seconds_left = None;
         match done {
             Ok(Ok(result)) => {
-                status.stage = "done".to_owned();
+                status.stage = Stage::Done.as_str().to_owned();
                 status.result = Some(result);
                 tracing::info!(
                     kind = status.kind,
@@ -162,12 +156,15 @@ impl Work {
                 );
             }
             Ok(Err(error)) => {
-                let cancelled = error.is_cancelled();
-                status.stage = if cancelled { "cancelled" } else { "failed" }.to_owned();
+                let stage = match error.is_cancelled() {
+                    true => Stage::Cancelled,
+                    false => Stage::Failed,
+                };
+                status.stage = stage.as_str().to_owned();
                 status.error = chain(&error);
             }
             Err(panic) => {
-                status.stage = "failed".to_owned();
+                status.stage = Stage::Failed.as_str().to_owned();
                 status.error = format!("it panicked: {}", panic_text(&*panic));
             }
         }

@@ -379,7 +379,7 @@ fn sum_there(files: &dyn FileLayer, path: &Path) -> Result<Option<Sum>, ArchiveE
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::log::fake::{FakeDisk, Op};
+    use drover_fake_disk::{FakeDisk, Op};
 
     fn on(disk: &FakeDisk) -> Store {
         Store::on(Arc::new(disk.clone()), Path::new("/archive"))

@@ -153,11 +153,6 @@ impl Broker {
         };
     }
 
-    /// Whether it takes evaluations.
-    pub fn is_enabled(&self) -> bool {
-        self.enabled
-    }
-
     /// Takes a pending evaluation. One that is known already is not taken again, unless it is
     /// worked on and this copy is newer: then it is given out again afterwards.
     pub fn enqueue(&mut self, eval: Evaluation, now: i64) {

@@ -47,10 +47,7 @@ pub fn computed_class(node: &Node) -> String {
     }
     networks(node, &mut hash);
     devices(node, &mut hash);
-    let kept: String = hash.0.finalize()[..KEPT]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let kept = hex::encode(&hash.0.finalize()[..KEPT]);
     format!("{PREFIX}{kept}")
 }
 

@@ -57,7 +57,7 @@ pub struct Input<'a> {
 }
 
 /// Works out what should change.
-pub fn reconcile(input: Input<'_>, in_place: &mut dyn InPlace, rng: &mut Rng) -> Reconciled {
+pub fn reconcile(input: Input<'_>, in_place: &mut InPlace<'_>, rng: &mut Rng) -> Reconciled {
     Reconciler::new(input, in_place, rng).run()
 }
 
@@ -69,7 +69,7 @@ struct Reconciler<'a> {
     nodes: BTreeMap<String, NodeState>,
     batch: bool,
     now: i64,
-    in_place: &'a mut dyn InPlace,
+    in_place: &'a mut InPlace<'a>,
     rng: &'a mut Rng,
     allocs: Vec<Alloc>,
     /// The deployment of this version, existing or created now.
@@ -82,7 +82,7 @@ struct Reconciler<'a> {
 }
 
 impl<'a> Reconciler<'a> {
-    fn new(input: Input<'a>, in_place: &'a mut dyn InPlace, rng: &'a mut Rng) -> Self {
+    fn new(input: Input<'a>, in_place: &'a mut InPlace<'a>, rng: &'a mut Rng) -> Self {
         let mut allocs = input.allocs;
         allocs.sort_by(|a, b| order_of(a).cmp(&order_of(b)));
         Self {

@@ -36,11 +36,9 @@ pub struct Destructive {
     pub old: Alloc,
 }
 
-/// What the search for places can say about an update in place.
-pub trait InPlace {
-    /// The allocation as it would be with the new version, if it can stay where it is.
-    fn updated(&mut self, alloc: &Alloc, job: &Arc<Job>, group: &TaskGroup) -> Option<Allocation>;
-}
+/// Asks the search for places about an update in place: the allocation as it would be with the new
+/// version, if it can stay where it is.
+pub type InPlace<'a> = dyn FnMut(&Alloc, &Arc<Job>, &TaskGroup) -> Option<Allocation> + 'a;
 
 /// The differences.
 #[derive(Clone, Debug, Default)]

@@ -58,7 +58,7 @@ impl Reconciler<'_> {
         if is_terminal(alloc) {
             return Update::Nothing;
         }
-        match self.in_place.updated(alloc, job, group) {
+        match (self.in_place)(alloc, job, group) {
             Some(updated) => Update::InPlace(Box::new(updated)),
             None => Update::Replace,
         }

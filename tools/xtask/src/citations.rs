@@ -13,10 +13,16 @@ pub(crate) fn check(files: &[File]) -> Vec<String> {
         let blanked = lexer::blank(&file.text);
         for (number, (line, code)) in file.text.lines().zip(blanked.lines()).enumerate() {
             let place = format!("{}:{}", file.path, number + 1);
-            let functions = functions(comment(line, code));
+            let comment = comment(line, code);
+            if cites_numbers(comment) {
+                problems.push(format!(
+                    "{place}: the HTTP API has no numbered document here"
+                ));
+            }
+            let functions = functions(comment);
             let gone = functions.filter(|(path, name)| !is_function(files, path, name));
             problems.extend(gone.map(|(path, name)| format!("{place}: {path} has no fn {name}")));
-            for word in words(comment(line, code)) {
+            for word in words(comment) {
                 if behaviours::is_id(word) && !listed.contains(word) {
                     problems.push(format!("{place}: {word} is no behaviour that is listed"));
                 } else if is_document(word) && !files.iter().any(|file| is_at(&file.path, word)) {
@@ -60,6 +66,12 @@ fn is_function(files: &[File], path: &str, name: &str) -> bool {
         let mut behind = file.text.split(&begins).skip(1);
         behind.any(|rest| rest.starts_with(['(', '<']))
     })
+}
+
+/// Whether a chapter of a document about the HTTP API is cited.
+fn cites_numbers(comment: &str) -> bool {
+    let mut behind = comment.split("HTTP API ").skip(1);
+    behind.any(|behind| behind.starts_with(|c: char| c.is_ascii_digit()))
 }
 
 /// A page, or a folder of pages. What begins with a slash is part of an address elsewhere, and what
@@ -109,6 +121,7 @@ mod tests {
             "/// See decisions/0002.",
             "//! By `src/b.rs::on`.",
             "//! By `src/c.rs::one`.",
+            "/// As it is (HTTP API 0.2).",
         ] {
             assert_eq!(found(text), 1, "{text}");
         }
@@ -125,6 +138,7 @@ mod tests {
             "// SHA-256 and UTF-8, https://example.com/docs/gone",
             "let ev_03 = EV - 03;",
             "//! By `src/b.rs::one` and `src/b.rs::other`.",
+            "// The HTTP API, not an HTTP API of 2.",
         ] {
             assert_eq!(found(text), 0, "{text}");
         }

@@ -62,6 +62,7 @@ const WORDS: &[(&str, &str, &str)] = &[
 const IMPURE: &[&str] = &[
     "async fn",
     "tokio::",
+    "drover_base::clock",
     "SystemTime::now",
     "Instant::now",
     "std::env",

@@ -68,14 +68,6 @@ impl Job {
         self.task_groups.iter().find(|group| group.name == name)
     }
 
-    /// Some group has an update block that takes effect.
-    #[must_use]
-    pub fn has_update_strategy(&self) -> bool {
-        self.task_groups
-            .iter()
-            .any(|group| group.update.as_ref().is_some_and(|u| u.max_parallel > 0))
-    }
-
     /// The job's metadata, the group's over it, the task's over that, as tasks see it.
     #[must_use]
     pub fn combined_meta(
@@ -141,15 +133,6 @@ impl TaskGroup {
             .and_then(|d| d.stop_on_client_after)
             .or(self.stop_after_client_disconnect)
     }
-
-    /// Unneeded allocations are replaced while their node is away.
-    #[must_use]
-    pub fn replace_while_disconnected(&self) -> bool {
-        self.disconnect
-            .as_ref()
-            .and_then(|d| d.replace)
-            .unwrap_or(true)
-    }
 }
 
 impl Task {
@@ -160,12 +143,6 @@ impl Task {
             .as_ref()
             .map(|l| l.hook.as_str())
             .filter(|hook| !hook.is_empty())
-    }
-
-    /// One of the tasks the allocation exists for.
-    #[must_use]
-    pub fn is_main(&self) -> bool {
-        self.hook().is_none()
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use drover::log::{LogEngine, LogOptions};
 use drover::raft::network::Alone;
-use drover::raft::{Discard, Leadership, Member, RaftNode, RaftSettings, RaftStart, opaque};
+use drover::raft::{Discard, Leadership, Member, Payload, RaftNode, RaftSettings, RaftStart};
 use drover_benchkit::{arguments, floor, runtime};
 
 fn main() -> Result<()> {
@@ -26,6 +26,13 @@ fn main() -> Result<()> {
         }
         Ok(())
     })
+}
+
+/// One that no projection reads: its kind is none.
+fn payload() -> Payload {
+    let mut bytes = vec![0xAB; 300];
+    bytes[..4].copy_from_slice(&[0xFF, 0xFF, 1, 0]);
+    Payload(bytes.into())
 }
 
 async fn measure(dir: &Path, writers: usize, span: Duration, floor: f64) -> Result<()> {
@@ -57,7 +64,7 @@ async fn measure(dir: &Path, writers: usize, span: Duration, floor: f64) -> Resu
                 let mut micros = Vec::new();
                 while start.elapsed() < span {
                     let at = Instant::now();
-                    node.commit(opaque(300)).await?;
+                    node.commit(payload()).await?;
                     micros.push(u64::try_from(at.elapsed().as_micros())?);
                 }
                 Ok::<_, anyhow::Error>(micros)

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use drover_csi::capability::{Attachment, capability};
+use drover_csi::capability::{AttachmentMode, capability};
 use drover_csi::proto::volume_capability::access_mode::Mode;
 use drover_csi::proto::{
     ControllerPublishVolumeRequest, ControllerUnpublishVolumeRequest, CreateVolumeRequest,
@@ -154,7 +154,7 @@ pub(crate) fn can_loop() -> Result<(), &'static str> {
 }
 
 pub(crate) fn folder(mode: Mode) -> VolumeCapability {
-    capability(mode, Attachment::FileSystem, "", &[])
+    capability(mode, AttachmentMode::FileSystem, "", &[])
 }
 
 /// The usual calls, in the words of a test.

@@ -1,6 +1,6 @@
 //! What is said to plugins, and what they answer, as servers know it.
 
-use drover_csi::capability::{Attachment, access, capability};
+use drover_csi::capability::{AttachmentMode, access, capability};
 use drover_csi::proto::{self, volume_content_source};
 use drover_events::gojson::List;
 use drover_events::model::{
@@ -26,7 +26,7 @@ pub(super) fn one_way(
     options: Option<&CsiMountOptions>,
 ) -> Result<proto::VolumeCapability, Refusal> {
     let unknown = |word: &str| Refusal::bad_request(format!("unknown mode {word:?}"));
-    let kind = Attachment::parse(attachment).ok_or_else(|| unknown(attachment))?;
+    let kind = AttachmentMode::of(attachment).ok_or_else(|| unknown(attachment))?;
     let mode = access(mode).ok_or_else(|| unknown(mode))?;
     let (fs_type, flags) = match options {
         Some(options) => (&*options.fs_type, options.mount_flags.to_vec()),

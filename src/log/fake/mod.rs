@@ -2,7 +2,10 @@
 //! dropped or torn by sector; of the changes of directories that were not synced the first ones
 //! are kept, in their order, and the rest is lost. It can also run full, or fail: everything, or
 //! one operation at a chosen moment. Tests and simulations use it in place of
-//! [`RealFiles`](super::RealFiles).
+//! [`RealFiles`](drover_log::RealFiles).
+//!
+//! It is a crate of its own, so that no program has it, and a module of the log's tests: a crate
+//! that needs the log would bring another log into them.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -14,7 +17,7 @@ use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 
-use super::file::{FileLayer, LogFile, parent_dir};
+use drover_log::{FileLayer, LogFile, parent_dir};
 
 const SECTOR: usize = 512;
 /// The node of the directory above all.
