@@ -33,8 +33,8 @@
 //! # Two walks
 //!
 //! What happens, folder by folder, each with the functions by which it goes on. What is only looked
-//! into on the way is left out: [`acl`] and [`identity`] (what a caller may), [`net`] (the bytes and
-//! the time that he may take), [`table_reads`] (the thread that reads).
+//! into on the way is left out: [`acl`] and [`identity`] (what a caller may), [`net`] (the bytes
+//! and the time that he may take), [`table_reads`] (the thread that reads).
 //!
 //! A job is registered, `PUT /v1/jobs`:
 //!
