@@ -33,8 +33,8 @@
 //! # Two walks
 //!
 //! What happens, folder by folder, each with the functions by which it goes on. What is only looked
-//! into on the way is left out: [`acl`] and [`identity`] (what a caller may), [`net`] (the bytes and
-//! the time that he may take), [`table_reads`] (the thread that reads).
+//! into on the way is left out: [`acl`] and [`identity`] (what a caller may), [`net`] (the bytes
+//! and the time that he may take), [`table_reads`] (the thread that reads).
 //!
 //! A job is registered, `PUT /v1/jobs`:
 //!
@@ -44,8 +44,8 @@
 //! 2. [`gate`]: [`Gate::authenticate_again`](gate::Gate::authenticate_again) makes an identity of
 //!    a token, by the tables of now. It is asked before the body, so that a stranger sends none,
 //!    and again once it has come (`src/http/front.rs::still`): a body may take its time, rights may
-//!    be taken away meanwhile, and what counts are those of the moment in which the command is
-//!    decided. What was verified of a signed token is not verified twice.
+//!    be taken away meanwhile, and what counts are those of when all of the request is there. What
+//!    was verified of a signed token is not verified twice.
 //! 3. [`jobspec`]: `src/http/jobs/write.rs::register` has the body read
 //!    ([`ParsedJob`](jobspec::ParsedJob)), made canonical and held to every rule
 //!    ([`validate`](jobspec::validate())), away from the threads that serve. Now it is known which

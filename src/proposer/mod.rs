@@ -3,8 +3,9 @@
 //! A command is decided in its caller's task on a fresh view and encoded once. One task stamps the
 //! time, so that time order is index order, and hands what waits to Raft together. If apply
 //! refused the event because the world had moved, the command is decided again. While the disk is
-//! full or apply is far behind, proposals are held back (`backpressure.rs`). Reactors propose what
-//! they have decided on themselves ([`decided`]).
+//! full or apply is far behind, proposals are held back (`backpressure.rs`). What is too large for
+//! one event is cut (`fit.rs`). Reactors propose what they have decided on themselves
+//! ([`decided`]).
 //!
 //! What it must not know: who asks, what an event means, how Raft replicates.
 //!
