@@ -2,8 +2,8 @@
 //!
 //! [`decode`] is the only way from a body of the log to an event: it upcasts once, so nothing to
 //! its right ever meets an old shape. [`events`] holds the change log of the language and the
-//! frozen structs; [`schema`] the steps of the projections' tables; [`golden`] the frozen bytes
-//! of every version ever written, under `golden/`, never edited.
+//! frozen structs; [`schema`] the steps of the projections' tables. The frozen bytes of every
+//! version ever written are under `golden/`, never edited; the crate `drover-golden` writes them.
 //!
 //! It knows no Raft, no clock and no HTTP. Decoding never panics, whatever the bytes are: an
 //! unknown kind or a newer version is a typed error, at which a server parks its applier and says
@@ -17,9 +17,13 @@
 
 mod decode;
 pub mod events;
-pub mod golden;
-pub mod plain;
 pub mod schema;
+
+#[cfg(test)]
+extern crate self as drover_migrations;
+/// The crate `drover-golden`, over the migrations that are tested.
+#[cfg(test)]
+pub mod golden;
 
 pub use decode::{DecodeError, decode};
 pub use events::changelog::{EVENT_CHANGE_LOG, FEATURE_LEVEL};

@@ -45,8 +45,8 @@ pub fn node_number(server_id: &uuid::Uuid) -> u64 {
     )
 }
 
-/// What Raft carries: [`RaftPayload`]'s bytes, in a type of this crate, since only such a one can be
-/// given openraft's traits.
+/// What Raft carries: [`RaftPayload`]'s bytes, in a type of this crate, since only such a one can
+/// be given openraft's traits.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Payload(pub Bytes);
 

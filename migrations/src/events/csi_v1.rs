@@ -8,20 +8,20 @@ use super::csi_volume_v1::{ClaimV1, CsiVolumeV1, namespace};
 
 wire! {
     /// The frozen shape of `CsiVolumesRegistered`.
-    pub(crate) struct CsiVolumesRegisteredV1 {
+    pub struct CsiVolumesRegisteredV1 {
         volumes: Vec<CsiVolumeV1> = "Volumes",
         timestamp: i64 = "Timestamp",
     }
 
     /// The frozen shape of `CsiVolumeDeregistered`.
-    pub(crate) struct CsiVolumeDeregisteredV1 {
+    pub struct CsiVolumeDeregisteredV1 {
         namespace: String = "Namespace",
         volume_ids: Vec<String> = "VolumeIDs",
         force: bool = "Force",
     }
 
     /// The frozen shape of `CsiVolumeClaimsApplied`.
-    pub(crate) struct CsiVolumeClaimsAppliedV1 {
+    pub struct CsiVolumeClaimsAppliedV1 {
         claims: Vec<ClaimV1> = "Claims",
     }
 }

@@ -27,7 +27,7 @@ pub(crate) fn namespace(written: String) -> String {
 wire! {
     /// The frozen shape of a volume. The allocations of a volume are joined when it is read; a
     /// registration never carried them.
-    pub(crate) struct CsiVolumeV1 {
+    pub struct CsiVolumeV1 {
         access_mode: String = "AccessMode",
         attachment_mode: String = "AttachmentMode",
         capacity: i64 = "Capacity",
@@ -63,30 +63,30 @@ wire! {
     }
 
     /// How a volume is mounted.
-    pub(crate) struct MountOptionsV1 {
+    pub struct MountOptionsV1 {
         fs_type: String = "FSType",
         mount_flags: List<String> = "MountFlags",
     }
 
     /// A way in which a volume may be used.
-    pub(crate) struct CapabilityV1 {
+    pub struct CapabilityV1 {
         attachment_mode: String = "AttachmentMode",
         access_mode: String = "AccessMode",
     }
 
     /// Where a volume is wanted.
-    pub(crate) struct TopologyRequestV1 {
+    pub struct TopologyRequestV1 {
         required: List<TopologyV1> = "Required",
         preferred: List<TopologyV1> = "Preferred",
     }
 
     /// A place, as its plugin names it.
-    pub(crate) struct TopologyV1 {
+    pub struct TopologyV1 {
         segments: Map<String> = "Segments",
     }
 
     /// The frozen shape of a claim.
-    pub(crate) struct ClaimV1 {
+    pub struct ClaimV1 {
         namespace: String = "Namespace",
         volume_id: String = "VolumeID",
         allocation_id: String = "AllocationID",

@@ -7,15 +7,21 @@ use serde::{Deserialize, Serialize};
 /// The frozen shape.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
-pub(crate) struct EvalsDeletedV1 {
+pub struct EvalsDeletedV1 {
+    /// By id. Empty when there is a filter.
     #[serde(rename = "EvalIDs")]
-    pub(crate) eval_ids: Vec<String>,
+    pub eval_ids: Vec<String>,
+    /// Allocations removed with them, by garbage collection.
     #[serde(rename = "AllocIDs")]
-    pub(crate) alloc_ids: Vec<String>,
-    pub(crate) filter: String,
-    pub(crate) next_token: String,
-    pub(crate) per_page: u32,
-    pub(crate) user_initiated: bool,
+    pub alloc_ids: Vec<String>,
+    /// A filter expression. Empty when there are ids.
+    pub filter: String,
+    /// The first evaluation of the page; empty: from the start.
+    pub next_token: String,
+    /// How many evaluations a page has at most.
+    pub per_page: u32,
+    /// Whether an operator asked for it.
+    pub user_initiated: bool,
 }
 
 impl_json_schema! {

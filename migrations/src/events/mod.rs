@@ -4,9 +4,9 @@
 //! frozen as well. It is written once and never edited.
 
 pub mod changelog;
-pub(crate) mod csi_v1;
-pub(crate) mod csi_volume_v1;
-pub(crate) mod evals_deleted_v1;
+pub mod csi_v1;
+pub mod csi_volume_v1;
+pub mod evals_deleted_v1;
 pub(crate) mod upcast;
 
 pub use upcast::payload_schema;

@@ -15,11 +15,11 @@ use drover_events::model::{Evaluation, SchedulerConfiguration};
 use drover_events::{Actor, Envelope, Event, EventId, EventKind, RaftPayload};
 
 use super::samples::{self, TIME};
-use crate::events::csi_v1::{
+use drover_migrations::events::csi_v1::{
     CsiVolumeClaimsAppliedV1, CsiVolumeDeregisteredV1, CsiVolumesRegisteredV1,
 };
-use crate::events::csi_volume_v1::{ClaimV1, CsiVolumeV1};
-use crate::events::evals_deleted_v1::EvalsDeletedV1;
+use drover_migrations::events::csi_volume_v1::{ClaimV1, CsiVolumeV1};
+use drover_migrations::events::evals_deleted_v1::EvalsDeletedV1;
 
 /// The names of all recorded logs.
 pub const NAMES: [&str; 2] = ["deletions_by_filter", "volumes_of_three_ages"];

@@ -4,8 +4,12 @@
 //! never edited. A kind's bytes come from [`samples`]; an encoding that changes without a new
 //! version makes the test beside this fail. So does a [`shape`] that changes, of which
 //! `v<version>.shape` holds every field; lines are only added to it. [`logs`] are whole logs.
+//!
+//! It is a crate of its own, so that no program has it, and a module of the migrations' tests: a
+//! crate that needs the migrations would bring others into them.
 
 pub mod logs;
+mod plain;
 pub mod samples;
 pub mod shape;
 mod values;
@@ -19,7 +23,7 @@ use drover_events::{EventKind, Recorded};
 use serde_json::{Value, json};
 
 use self::shape::ShapeChange;
-use crate::{decode, plain};
+use drover_migrations::decode;
 
 /// The directory of a kind under `golden/`: its name in snake case.
 pub fn directory(kind: EventKind) -> String {

@@ -8,7 +8,7 @@ use drover_events::{
 use serde::Serialize;
 
 use super::values;
-use crate::events::evals_deleted_v1::EvalsDeletedV1;
+use drover_migrations::events::evals_deleted_v1::EvalsDeletedV1;
 
 /// The frozen time of every sample: unix nanoseconds.
 pub const TIME: i64 = 1_790_000_000_123_456_789;

@@ -380,7 +380,7 @@ impl<'a> About<'a> {
 #[cfg(test)]
 mod tests {
     use drover_events::EventKind;
-    use drover_migrations::golden::samples;
+    use drover_golden::samples;
 
     use super::*;
 

@@ -6,7 +6,7 @@ use drover_events::class::Class;
 use drover_events::mask::{Hidden, Redact};
 use drover_events::model::{CsiVolume, Job, Node, Task, TaskGroup};
 use drover_events::{Event, EventKind, Recorded};
-use drover_migrations::golden::samples;
+use drover_golden::samples;
 
 use super::redact::tests::redactor;
 use super::{Payload, Redactor};

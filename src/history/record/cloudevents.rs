@@ -143,7 +143,7 @@ impl<'a> CloudEvent<'a> {
 #[cfg(test)]
 mod tests {
     use drover_events::EventKind;
-    use drover_migrations::golden::samples;
+    use drover_golden::samples;
     use serde_json::Value;
 
     use super::*;

@@ -231,7 +231,7 @@ impl fmt::Display for Document<'_> {
 mod tests {
     use super::*;
     use drover_events::EventKind;
-    use drover_migrations::golden::samples;
+    use drover_golden::samples;
     use serde_json::Value;
 
     #[test]

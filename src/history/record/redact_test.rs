@@ -7,7 +7,7 @@ use drover_events::model::{AclToken, Job, JobSubmission, Node, Task, TaskGroup, 
 use drover_events::node::NodeRegistered;
 use drover_events::variable::VariableApplied;
 use drover_events::{Event, EventKind};
-use drover_migrations::golden::samples;
+use drover_golden::samples;
 use serde_json::{Value, json};
 
 use super::*;

@@ -1,4 +1,4 @@
-use drover_migrations::golden::samples;
+use drover_golden::samples;
 
 use super::*;
 use crate::history::record::numbers::Numbers;

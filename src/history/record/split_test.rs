@@ -1,5 +1,5 @@
 use drover_events::EventKind;
-use drover_migrations::golden::samples;
+use drover_golden::samples;
 use serde_json::Value;
 
 use super::*;

@@ -73,7 +73,7 @@ fn place(event: &Event) -> (String, Vec<String>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use drover_migrations::golden::samples;
+    use drover_golden::samples;
 
     #[test]
     fn ev_02_every_silent_kind_has_an_event_of_its_own() {

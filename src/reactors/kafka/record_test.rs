@@ -4,7 +4,7 @@ use drover_events::alloc::{AllocsUpdatedByClient, ClientAllocUpdate};
 use drover_events::model::Evaluation;
 use drover_events::namespace::NamespacesUpserted;
 use drover_events::{Actor, Event, EventKind, Topic};
-use drover_migrations::golden::samples;
+use drover_golden::samples;
 use drover_projections::Operation;
 use serde_json::Value;
 

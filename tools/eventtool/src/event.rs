@@ -87,13 +87,11 @@ pub(crate) fn freeze(root: &Path, name: Option<&str>) -> Result<()> {
             broken += 1;
             continue;
         }
-        paths.extend(drover_migrations::golden::freeze(&golden, kind)?);
-        paths.extend(drover_migrations::golden::freeze_shape(&golden, kind)?);
+        paths.extend(drover_golden::freeze(&golden, kind)?);
+        paths.extend(drover_golden::freeze_shape(&golden, kind)?);
     }
     if name.is_none() && broken == 0 {
-        paths.extend(drover_migrations::golden::logs::freeze(
-            &root.join("migrations/logs"),
-        )?);
+        paths.extend(drover_golden::logs::freeze(&root.join("migrations/logs"))?);
     }
     for path in paths {
         println!("{}", path.strip_prefix(root).unwrap_or(&path).display());
@@ -106,13 +104,13 @@ pub(crate) fn freeze(root: &Path, name: Option<&str>) -> Result<()> {
 
 /// Says what has to be frozen of a kind; false if it changed without a new version.
 fn to_freeze(golden: &Path, kind: EventKind) -> Result<bool> {
-    let change = drover_migrations::golden::reshaped(golden, kind)?;
+    let change = drover_golden::reshaped(golden, kind)?;
     if change.broken.is_empty() {
         return Ok(true);
     }
     let (old, new) = (kind.version(), kind.version() + 1);
     let level = drover_migrations::FEATURE_LEVEL + 1;
-    let file = drover_migrations::golden::directory(kind);
+    let file = drover_golden::directory(kind);
     println!("{kind} v{old} is no longer written as it was frozen:");
     for line in &change.broken {
         println!("  - {line}");

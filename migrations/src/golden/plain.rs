@@ -11,7 +11,7 @@ use serde_json::{Map, Number, Value};
 ///
 /// # Errors
 /// When the bytes are no single MessagePack value.
-pub fn to_json(bytes: &[u8]) -> Result<Value, drover_events::CodecError> {
+pub(super) fn to_json(bytes: &[u8]) -> Result<Value, drover_events::CodecError> {
     drover_events::codec::decode_payload::<Plain>(bytes).map(|plain| plain.0)
 }
 
