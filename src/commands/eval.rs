@@ -13,7 +13,7 @@ use drover_projections::tables::jobs::Jobs;
 use drover_projections::tables::scheduler_config::SchedulerConfigTable;
 use drover_projections::{Id, Prefix, ReadRows, Reply, Scan, View};
 
-use super::support::supports;
+use super::support::all_servers_support;
 use super::{Command, Decision, Stamp};
 use drover_error::Refusal;
 

@@ -92,7 +92,7 @@ pub enum Decision {
 
 impl Decision {
     /// An event without guards: it rests on nothing but what apply checks itself.
-    pub fn free(event: impl Into<Event>) -> Self {
+    pub fn unguarded(event: impl Into<Event>) -> Self {
         Self::guarded(event, Vec::new())
     }
 

@@ -8,7 +8,7 @@ use drover_projections::apply::{check_quota, variable_size};
 use drover_projections::tables::variable_quotas::VariableQuotas;
 use drover_projections::tables::variables::Variables;
 
-use super::support::supports;
+use super::support::all_servers_support;
 use super::{Command, Decision, Stamp};
 use drover_error::Refusal;
 

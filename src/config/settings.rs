@@ -100,7 +100,7 @@ pub(super) struct Setting<T> {
 }
 
 /// Overlays a block with what a file says: scalars are replaced, lists grow, maps merge.
-pub(super) fn lay<T: Block>(block: &mut T, r: &mut BodyReader<'_>) {
+pub(super) fn overlay<T: Block>(block: &mut T, r: &mut BodyReader<'_>) {
     for one in T::SETTINGS {
         (one.read)(block, one.name, r);
     }

@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use super::pace::LogPace;
 use super::types::{Entry, LogId, Payload, TypeConfig, Vote, log_id};
-use crate::log::{self, Done, LogEngine, LogError};
+use crate::log::{self, OnSynced, LogEngine, LogError};
 use crate::telemetry::took;
 
 /// Bytes of index and term before the payload.
@@ -159,9 +159,9 @@ fn decode_position((index, bytes): (u64, Bytes)) -> io::Result<LogId> {
 }
 
 /// A callback to wait for.
-fn waiter() -> (Done, impl Future<Output = io::Result<()>>) {
+fn waiter() -> (OnSynced, impl Future<Output = io::Result<()>>) {
     let (tx, rx) = oneshot::channel();
-    let done: Done = Box::new(move |r| {
+    let done: OnSynced = Box::new(move |r| {
         let _ = tx.send(r);
     });
     let wait = async move { Ok(rx.await.unwrap_or(Err(LogError::Closed))?) };
@@ -305,7 +305,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         }
         let last = entries.last().map(|e| e.index);
         let led = last.and_then(|last| self.pace.as_ref()?.writes(last));
-        let done: Done = Box::new(move |r| {
+        let done: OnSynced = Box::new(move |r| {
             if let (Some(began), Ok(())) = (led, &r) {
                 took("nomad.raft.leader.dispatchLog", began);
             }

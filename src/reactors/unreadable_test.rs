@@ -461,7 +461,7 @@ async fn an_end_that_fails_for_another_reason_is_written_after_a_while() {
     let unread = add_eval(&elsewhere, 9, "other", "pending");
     let elsewhere = damaged::<Evals>(elsewhere, &Id::new(unread.as_str()));
     let read = elsewhere.projections.view().get::<Evals>(unread.as_str());
-    assert!(read.unwrap_err().is_of_one_row());
+    assert!(read.unwrap_err().is_single_entry());
 
     let direct = Direct::new();
     direct.first_key();

@@ -5,9 +5,9 @@ use drover_projections::tables::evals::Evals;
 use drover_projections::{DatabaseOptions, Outcome, Projections, Scan};
 use serde_json::{Value, json};
 
+use super::super::meaning;
 use super::*;
 use crate::decode;
-use crate::golden::meaning;
 
 fn directory() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("logs")

@@ -3,7 +3,7 @@
 use crate::engine::db::{Database, DbSnapshot, Family};
 use crate::engine::digest::Sums;
 use crate::engine::error::StorageError;
-use crate::engine::staged::Put;
+use crate::engine::staged::PutEntries;
 
 /// Where apply stands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -16,7 +16,7 @@ use crate::engine::error::StorageError;
 use crate::engine::key::{Id, Key, KeyBuf, push_id, push_str};
 use crate::engine::row::{take_varint, varint};
 use crate::engine::scan::{Range, ScanSource};
-use crate::engine::staged::Put;
+use crate::engine::staged::PutEntries;
 use crate::engine::table::StreamKey;
 
 const FORMAT: u8 = 1;

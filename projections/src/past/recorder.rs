@@ -5,7 +5,7 @@ use drover_events::EventKind;
 use crate::engine::db::Family;
 use crate::engine::history_writer::{Changed, EndedVersion, HistoryWriter};
 use crate::engine::row;
-use crate::engine::staged::Put;
+use crate::engine::staged::PutEntries;
 use crate::engine::table::IndexEntry;
 use crate::past::changes::{ChangeList, Operation, Recording, post};
 use crate::past::history;

@@ -365,7 +365,7 @@ mod tests {
             ..config::KafkaConfig::default()
         };
         assert_eq!(shown, usual);
-        let stated = config::stated().into_iter();
+        let stated = config::all_settings().into_iter();
         let names = stated.filter_map(|one| {
             let name = one.path.strip_prefix("event_publisher.kafka.")?;
             Some(name.to_owned())

@@ -205,7 +205,8 @@ mod tests {
             let shaken = TlsAcceptor::from(config).accept(stream).await;
             let mut stream = shaken.expect("TLS");
             let mut requested = vec![0; 1024];
-            stream.read(&mut requested).await.expect("a request");
+            let length = stream.read(&mut requested).await.expect("a request");
+            assert!(length > 0);
             let text = b"HTTP/1.1 503 No\r\n\r\nbusy";
             stream.write_all(text).await.expect("writes");
             stream.flush().await.expect("writes");
@@ -235,7 +236,8 @@ mod tests {
             let shaken = TlsAcceptor::from(config).accept(stream).await;
             let mut stream = shaken.expect("TLS");
             let mut requested = vec![0; 1024];
-            stream.read(&mut requested).await.expect("a request");
+            let length = stream.read(&mut requested).await.expect("a request");
+            assert!(length > 0);
             // It never answers, and waits until nobody is there any more.
             let end = stream.read(&mut requested).await;
             assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
