@@ -128,7 +128,8 @@ impl Drop for Visit {
     }
 }
 
-/// How many of those that are turned away are told why: ten a second, a hundred at once.
+/// How many of those that are turned away are answered with the reason: ten a second, a hundred at
+/// once.
 #[derive(Debug)]
 pub struct Refusals {
     left: f64,
@@ -148,7 +149,7 @@ impl Default for Refusals {
 }
 
 impl Refusals {
-    /// Whether this one is told.
+    /// Whether this one is answered.
     pub fn word(&mut self) -> bool {
         let now = Instant::now();
         let since = now.duration_since(self.at).as_secs_f64();

@@ -1,5 +1,5 @@
-//! The methods of CSI volumes: what clients ask servers (`CSIVolume.…`), and what servers ask the
-//! clients that run plugins (`CSI.…`, in sessions: [`super::requested`]).
+//! The methods of CSI volumes: the calls of clients to servers (`CSIVolume.…`), and those of
+//! servers to the clients that run plugins (`CSI.…`, in sessions: [`super::requested`]).
 //!
 //! Requests to plugins are structures with Nomad's names (CSI-11). The volume's id in them is what
 //! the plugin calls it (CSI-10); secrets go along and are never shown.
@@ -27,9 +27,9 @@ impl std::fmt::Debug for Secrets {
     }
 }
 
-/// Something a controller is asked: which plugin's, and on which node.
+/// A call to a controller: which plugin's, and on which node.
 pub trait AskController: Rpc {
-    /// The plugin that is asked, and the node whose controller it is; empty until one is chosen.
+    /// The plugin that is called, and the node whose controller it is; empty until one is chosen.
     fn of(requested: &mut Self::Req) -> (&str, &mut String);
 }
 
@@ -79,8 +79,8 @@ methods! {
     /// The snapshots that the provider has.
     ControllerListSnapshots = "CSI.ControllerListSnapshots":
         ControllerListSnapshotsRequest -> ControllerListSnapshotsResponse;
-    /// Takes a volume from an allocation, and from its node where nobody else uses it there. One
-    /// that is taken already is taken (CSI-34).
+    /// Takes a volume from an allocation, and from its node where no other allocation uses it
+    /// there. One that is taken already is taken (CSI-34).
     NodeDetachVolume = "CSI.NodeDetachVolume": NodeDetachVolumeRequest -> Done;
     /// Makes what is mounted as large as its volume has become.
     NodeExpandVolume = "CSI.NodeExpandVolume":
@@ -104,7 +104,7 @@ messages! {
         volume_id: String = "VolumeID",
         /// The allocation.
         allocation_id: String = "AllocationID",
-        /// The node that asks.
+        /// The node that calls.
         node_id: String = "NodeID",
         /// Not looked at: what the plugin calls the node, servers know.
         external_node_id: String = "ExternalNodeID",
@@ -129,7 +129,8 @@ messages! {
         /// The index of the claim.
         index: u64 = "Index",
         /// Since when the volume is larger at its provider than a node has made it, Unix
-        /// nanoseconds: whoever mounts it does so, and tells. 0 where that is nobody's to do.
+        /// nanoseconds: the client that mounts it expands it, and reports it. 0 where no client has
+        /// to.
         node_expansion: i64 = "NodeExpansion",
     }
     /// A claim, as requests name it.
@@ -285,7 +286,7 @@ messages! {
     ControllerExpandVolumeResponse {
         /// Bytes.
         capacity_bytes: i64 = "CapacityBytes",
-        /// Nodes that have it mounted must be told.
+        /// Nodes that have it mounted must be notified.
         node_expansion_required: bool = "NodeExpansionRequired",
     }
     /// `CSI.ControllerDeleteVolume`.

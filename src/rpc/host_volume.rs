@@ -1,9 +1,8 @@
-//! The methods of host volumes: what users ask servers (`HostVolume.…`,
-//! `TaskGroupHostVolumeClaim.…`), and what servers ask the client on whose node one is
+//! The methods of host volumes: the calls of users to servers (`HostVolume.…`,
+//! `TaskGroupHostVolumeClaim.…`), and those of servers to the client on whose node one is
 //! (`ClientHostVolume.…`, in sessions: [`super::requested`]).
 //!
-//! All that clients are asked bears being repeated: what is made already is made, what is gone is
-//! gone.
+//! Every call to a client can be repeated: what is made already is made, what is gone is gone.
 
 use drover_events::gojson::Map;
 use drover_events::model::{HostVolume, HostVolumeStub, TaskGroupHostVolumeClaim};

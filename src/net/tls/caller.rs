@@ -1,4 +1,4 @@
-//! How others are called over TLS: whom a caller trusts, and what he shows.
+//! How others are called over TLS: which servers a caller trusts, and what it shows.
 
 use std::sync::Arc;
 
@@ -8,19 +8,19 @@ use rustls::{ClientConfig, Error, RootCertStore};
 use super::anybody::Anybody;
 use super::provider;
 
-/// Whom a caller trusts.
+/// Which servers a caller trusts.
 #[derive(Debug)]
 pub enum Trusted {
-    /// Whoever shows a certificate of one of these, for the name that is called.
+    /// A server that shows a certificate of one of these, for the name that is called.
     These(RootCertStore),
-    /// Anybody, whatever he shows.
+    /// Any server, whatever it shows.
     Anybody,
 }
 
 /// The certificate that a caller shows, with its chain, and its key.
 pub type Own = (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>);
 
-/// Why nobody can be called so.
+/// Why no server can be called so.
 #[derive(Debug, thiserror::Error)]
 pub enum CallerError {
     /// The cryptography goes with no version of TLS.

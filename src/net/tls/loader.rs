@@ -49,7 +49,7 @@ pub struct Expiry {
 const SOON: i64 = 30 * 24 * 3600;
 
 impl Expiry {
-    /// What to tell at `now` (Unix seconds) of a certificate that has ended, or does soon.
+    /// What to log at `now` (Unix seconds) about a certificate that has expired, or does soon.
     #[must_use]
     pub fn warning(&self, now: i64) -> Option<String> {
         let left = self.until - now;
@@ -92,7 +92,7 @@ struct Loaded {
     expiries: Vec<Expiry>,
 }
 
-/// Holds the material; whoever shakes hands asks for it anew each time.
+/// Holds the material; each handshake reads it anew.
 pub struct Loader {
     current: ArcSwap<Loaded>,
     /// Bumped where what is shown was loaded anew.

@@ -1,4 +1,4 @@
-//! Certificates and keys out of files, checked before anybody uses them.
+//! Certificates and keys out of files, checked before they are used.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -110,7 +110,7 @@ pub(super) fn read(
     let chain = certificates(&cert.read()?).map_err(|why| cert.bad(&why))?;
     let first = chain.first().and_then(|der| Certificate::read(der));
     let first = first.ok_or_else(|| cert.bad("holds no certificate"))?;
-    // Whoever is shown a chain takes none of it once a part is over.
+    // A verifier takes nothing of a chain once a part of it has expired.
     let mut ends = first.until;
     for part in chain.iter().filter_map(|der| Certificate::read(der)) {
         in_time(&cert, &part, now)?;
@@ -211,7 +211,7 @@ fn authorities(
     }
 }
 
-/// Whether other agents would take the certificate: better told here than by all of them.
+/// Whether other agents would take the certificate: better reported here than by all of them.
 fn fits_rpc(
     settings: &TlsSettings,
     cert: &NamedFile<'_>,

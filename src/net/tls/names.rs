@@ -1,4 +1,4 @@
-//! What a certificate says of whom it is for.
+//! What a certificate says of the agent it is for.
 
 use std::net::IpAddr;
 

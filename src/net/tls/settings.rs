@@ -1,4 +1,4 @@
-//! What is wished of TLS, and the names that Nomad has for versions and suites.
+//! The options of TLS, and the names that Nomad has for versions and suites.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
 use super::{Role, provider};
 use drover_config as config;
 
-/// What an agent is told of TLS.
+/// How an agent is configured for TLS.
 #[derive(Clone, Debug, Default)]
 pub struct TlsSettings {
     /// On the HTTP port.
@@ -43,7 +43,7 @@ pub struct TlsSettings {
 /// The versions from this one on.
 ///
 /// # Errors
-/// Nobody here speaks it; the text has those that can be chosen.
+/// It is not supported; the text lists those that can be chosen.
 pub fn min_version(name: &str) -> Result<Vec<&'static SupportedProtocolVersion>, String> {
     Ok(match config::min_version(name)? {
         "tls13" => vec![&TLS13],
