@@ -16,7 +16,7 @@ pub struct Policy {
     pub node_pools: Vec<Rule<NodePoolCapability>>,
     /// By host volume or pattern of host volumes.
     pub host_volumes: Vec<Rule<HostVolumeCapability>>,
-    /// What agents tell of themselves and take.
+    /// What agents report of themselves and take.
     pub agent: Option<PolicyLevel>,
     /// Nodes.
     pub node: Option<PolicyLevel>,

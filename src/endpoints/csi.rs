@@ -26,7 +26,8 @@ pub(super) async fn claim(
     requested: CsiVolumeClaimRequest,
 ) -> Result<CsiVolumeClaimResponse, Refusal> {
     if requested.state != state::TAKEN {
-        // Claiming and releasing share one method; a release is one, whoever names it so (CSI-23).
+        // Claiming and releasing share one method; a release is one, whichever way it is named
+        // (CSI-23).
         let index = unpublish(clients, call, released(requested)).await?.index;
         return Ok(CsiVolumeClaimResponse {
             index,
@@ -65,7 +66,7 @@ pub(super) async fn claim(
             ..CsiVolumeClaimResponse::default()
         });
     }
-    // It goes on where the caller is gone: he asks again, and finds it done.
+    // It goes on where the caller is gone: it calls again, and finds it done.
     let taken = going_on(async move { volumes.claim(claim, origin).await }).await??;
     Ok(CsiVolumeClaimResponse {
         publish_context: taken.publish_context,
@@ -90,10 +91,10 @@ pub(super) async fn unpublish(
     call: Call,
     requested: CsiVolumeUnpublishRequest,
 ) -> Result<WriteResponse, Refusal> {
-    // Who has not said whose claim it is, has not said who he is.
+    // A request that names no claim names no node either: its caller has not said who it is.
     let claim = requested.claim.unwrap_or_default();
     let namespace = namespace(requested.namespace);
-    // Who names no node calls with a token, and detaches what anybody's allocation left.
+    // A caller that names no node calls with a token, and detaches what any allocation left.
     let by_token = call.node.is_empty() && !clients.is_server(&call);
     let allowed = match by_token {
         true => clients.detacher(&call, &namespace).await?,
@@ -149,7 +150,7 @@ fn namespace(named: String) -> String {
 }
 
 impl Clients {
-    /// Who asks: a server, or the node that the request names.
+    /// Who calls: a server, or the node that the request names.
     async fn asker(self: &Arc<Self>, call: &Call, node: &str) -> Result<Allowed, Refusal> {
         match self.server_calls(call, "volumes") {
             Some(allowed) => Ok(allowed),
@@ -157,7 +158,7 @@ impl Clients {
         }
     }
 
-    /// Who asks with a token, if he may detach volumes of the namespace.
+    /// A caller with a token, if it may detach volumes of the namespace.
     async fn detacher(self: &Arc<Self>, call: &Call, namespace: &str) -> Result<Allowed, Refusal> {
         self.bearer(call, |who: &Identity| who.acl.csi_mount_allows(namespace))
             .await

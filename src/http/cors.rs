@@ -1,5 +1,5 @@
-//! Which routes browsers may ask from pages of other origins, and the headers that tell them so
-//! (HTTP API 0.8). Whatever the origin, it may; what counts is the token.
+//! Which routes browsers may call from pages of other origins, and the headers that say so (HTTP
+//! API 0.8). Whatever the origin, it may; what counts is the token.
 
 use axum::response::{IntoResponse, Response};
 use hyper::header::{self, HeaderMap, HeaderValue};
@@ -49,7 +49,7 @@ pub(super) fn open(headers: &mut HeaderMap) {
     );
 }
 
-/// The answer to a browser that asks beforehand, if this is one and the route is open.
+/// The answer to a browser's preflight request, if this is one and the route is open.
 pub(super) fn preflight(incoming: &Incoming) -> Option<Response> {
     let requested = incoming.headers();
     let wanted = requested.get(header::ACCESS_CONTROL_REQUEST_METHOD)?;

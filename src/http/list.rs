@@ -29,7 +29,7 @@ pub(super) fn filter(options: &ReadOptions) -> Result<Option<Filter>, Refusal> {
         })
 }
 
-/// The page a request asks for.
+/// The page that a request selects.
 ///
 /// # Errors
 /// 400 for a token of another form.
@@ -90,7 +90,7 @@ pub(super) const PART: usize = 1 << 20;
 /// Bytes of a page at most: a longer one ends early and names the next.
 pub(super) const LONGEST_PAGE: usize = 8 << 20;
 
-/// Renders a page of rows that come in the list's order. A list that was asked for whole is begun
+/// Renders a page of rows that come in the list's order. A list that was requested whole is begun
 /// only, if it is long: the answer names the row that it goes on with.
 ///
 /// # Errors

@@ -1,10 +1,11 @@
 //! The HTTP API: Nomad's, and what drover adds to it.
 //!
 //! The route table is `router/table.rs`, that of an agent without a server `edge/table.rs`; what a
-//! route asks of its caller is `gate.rs`. What every request goes through is in `front.rs`, once:
-//! authentication, body limit, blocking queries, errors, compression, the headers of the state's
-//! position. A handler is what is left: parse, authorise, read a view *or* send one command,
-//! respond. Reads are plain functions of a view; a blocking query is the same function run again.
+//! route requires of its caller is `gate.rs`. What every request goes through is in `front.rs`,
+//! once: authentication, body limit, blocking queries, errors, compression, the headers of the
+//! state's position. A handler is what is left: parse, authorise, read a view *or* send one
+//! command, respond. Reads are plain functions of a view; a blocking query is the same function run
+//! again.
 //!
 //! It must not know Raft, RocksDB or apply. What differs from the model on the wire (list stubs,
 //! answers with an index) is a struct here; everything else is the model itself.

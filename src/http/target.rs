@@ -21,7 +21,7 @@ pub(super) enum Target {
 /// Who answers a request that names a node, a server or neither, which is this agent.
 ///
 /// # Errors
-/// 400 for both; 404 for a node that nobody knows.
+/// 400 for both; 404 for a node that is not known.
 pub(super) fn target(api: &Api, node: &str, server: &str) -> Result<Target, Refusal> {
     match (node, server) {
         ("", "") => Ok(Target::Here),

@@ -270,7 +270,7 @@ async fn farewell(mut stream: impl AsyncRead + AsyncWrite + Unpin, text: &'stati
         tokio::io::copy(&mut stream.take(LAST_WORDS), &mut tokio::io::sink()).await
     });
     if let Ok(Err(error)) = reported.await {
-        tracing::trace!(%error, "nobody heard the last word");
+        tracing::trace!(%error, "the last answer was not taken");
     }
 }
 

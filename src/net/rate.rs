@@ -424,7 +424,7 @@ mod tests {
             assert_eq!(refused.unwrap_err().by, By::Namespace);
         }
         kept.take(&asking(Some("a"), "10.0.0.1", "blue"), 0)
-            .expect("neither he nor his address has used anything up");
+            .expect("neither the caller nor its address has used anything up");
     }
 
     #[test]

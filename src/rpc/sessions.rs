@@ -363,7 +363,7 @@ impl Sessions {
                 // It may be the one that the node holds on to.
                 Err(RpcError::TimedOut(_)) => refused = given_up(node, &addr),
                 Err(error) => {
-                    tracing::debug!(node, addr, %error, "a server is not asked for a node");
+                    tracing::debug!(node, addr, %error, "a server cannot be called for a node");
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Policies, tokens and roles.
 //!
-//! Who may do everything sees all of them. Everybody else sees the policies and roles that the
-//! token in use holds, and that token alone. While ACLs are off there is none of it.
+//! A caller that may do everything sees all of them. Every other caller sees the policies and roles
+//! that the token in use holds, and that token alone. While ACLs are off there is none of it.
 
 pub(in crate::http) mod bootstrap;
 pub(in crate::http) mod one_time;

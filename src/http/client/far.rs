@@ -47,7 +47,7 @@ const SHORT: usize = 256 << 10;
 const HEADERS: [&str; 1] = ["content-disposition"];
 
 drover_events::wire! {
-    /// What is asked.
+    /// The head of a request.
     pub(super) struct RequestHead {
         method: String = "Method",
         target: String = "Target",
@@ -69,7 +69,7 @@ drover_events::wire! {
     }
 }
 
-/// Asks the client of a node.
+/// Calls the client of a node.
 ///
 /// # Errors
 /// 404 where there is no way to it; 503 where it does not answer.
@@ -96,7 +96,7 @@ pub(in crate::http) async fn ask(
     Ok(reported.answer(body.into()))
 }
 
-/// How long the answer to a request may take to begin. Clients of Nomad's ask for a removal by GET.
+/// How long the answer to a request may take to begin. Clients of Nomad's request a removal by GET.
 fn patience(request: &Request) -> Result<Duration, Refusal> {
     let reads = matches!(request.method, Method::GET | Method::HEAD);
     if request.path.starts_with("/v1/agent/pprof/") {
@@ -234,13 +234,13 @@ pub(in crate::http) fn flowing(mut inflow: Inflow) -> Body {
 /// Sends a body to its end.
 ///
 /// # Errors
-/// Nobody takes it any more.
+/// The other end is gone.
 pub(in crate::http) async fn send(mut outflow: Outflow, body: Body) -> Result<(), Broken> {
     let mut body = std::pin::pin!(body);
     loop {
         let frame = tokio::select! {
             frame = body.frame() => frame,
-            () = outflow.closed() => return Err(Broken("nobody listens any more".to_owned())),
+            () = outflow.closed() => return Err(Broken("the other end is gone".to_owned())),
         };
         match frame {
             Some(Ok(frame)) => {
@@ -259,8 +259,8 @@ pub(in crate::http) async fn send(mut outflow: Outflow, body: Body) -> Result<()
     }
 }
 
-/// Answers what servers ask in sessions. The client owns what answers for it, so that is not kept
-/// alive from here.
+/// Answers requests of servers in sessions. The client owns what answers for it, so that is not
+/// kept alive from here.
 #[derive(Clone)]
 pub struct Near {
     here: Here,

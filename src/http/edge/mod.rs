@@ -1,10 +1,10 @@
 //! The HTTP API of an agent without a server: it answers for itself, and forwards the rest.
 //!
-//! What is its own: the agent, its node, the allocations that are here. Who asks is found out from
-//! what servers say ([`crate::gate`]), and may do what they say; so it answers while they are away
-//! too. Everything else goes to a server as it came, token and all. What matters of its own, and
-//! what is denied here, this agent writes into a request log of its own; what it forwards, `exec`
-//! with it, the server writes down.
+//! What is its own: the agent, its node, the allocations that are here. Who calls is found out from
+//! what servers say ([`crate::gate`]), and so is what the caller may do; so it answers while they
+//! are away too. Everything else goes to a server as it came, token and all. What matters of its
+//! own, and what is denied here, this agent writes into a request log of its own; what it forwards,
+//! `exec` with it, the server writes down.
 //!
 //! Its own routes are `table.rs`: what is not there is a server's.
 
@@ -54,11 +54,11 @@ pub struct Edge {
     pub near: Arc<Near>,
     /// The way to the servers.
     pub caller: Caller,
-    /// Who asks.
+    /// Finds out who calls.
     pub gate: Arc<Gate>,
     /// The figures of the process.
     pub telemetry: Telemetry,
-    /// What was asked of this agent that changes nothing but matters.
+    /// Requests to this agent that change nothing but matter.
     pub requests: Arc<RequestLog>,
     /// The agent around it.
     pub around: Arc<dyn Around>,
@@ -73,7 +73,7 @@ pub fn edge(edge: Arc<Edge>) -> Router {
         .with_state(edge)
 }
 
-/// A request that is this agent's own: what answers it, and what it asks of its caller.
+/// A request that is this agent's own: what answers it, and what it requires of its caller.
 #[derive(Clone, Debug)]
 struct OwnRequest {
     route: &'static str,
@@ -81,7 +81,7 @@ struct OwnRequest {
     requested: AccessDemand,
 }
 
-/// What a request asks of its caller, now that it is known what it is about.
+/// What a request requires of its caller, now that it is known what it is about.
 #[derive(Clone, Debug)]
 enum AccessDemand {
     /// Something about the agent or its node.
@@ -178,7 +178,7 @@ impl Edge {
         front::finish(&self.settings, None, outline, answer)
     }
 
-    /// Whether a request is about what is here, and what it asks of its caller then.
+    /// Whether a request is about what is here, and what it requires of its caller then.
     fn own(&self, method: &Method, path: &str, outline: &Outline) -> Option<OwnRequest> {
         let region = outline.query.text("region");
         if !region.is_empty() && region != self.settings.region && !path.starts_with("/v1/agent/") {
@@ -222,7 +222,7 @@ impl Edge {
         Ok(identity)
     }
 
-    /// Finds out who asks, and lets in who may.
+    /// Finds out who calls, and lets in callers that may.
     async fn admit(&self, request: &mut Request, own: &OwnRequest) -> Result<(), Refusal> {
         if auth::token(request).is_some() && !self.gate.is_guarded() {
             request.query.ignore([known::header("X-Nomad-Token")]);
@@ -232,14 +232,14 @@ impl Edge {
             measure::served(request, labelled.then(|| who.label()));
         };
         if own.requested.is_public() {
-            // Whether servers answer is what may be asked for: they are not asked who asks it, and
-            // it counts as from nobody but his address.
+            // The request may be whether servers answer: so they are not queried for its caller,
+            // and it counts as anonymous, by its address.
             served(request, &Identity::default());
             return front::within(&self.settings, request, None);
         }
         let is_new = auth::token(request).is_some_and(|token| !self.gate.keeps(token));
         if is_new && let Err(error) = front::within(&self.settings, request, None) {
-            // Servers are asked about no more tokens than a stranger may try.
+            // Servers are queried about no more tokens than a stranger may try.
             served(request, &Identity::default());
             return Err(error);
         }
@@ -261,7 +261,7 @@ impl Edge {
         Ok(())
     }
 
-    /// Answers somebody who may ask; the request log has it if it matters.
+    /// Answers a caller that may call; the request log has it if it matters.
     async fn recorded(
         self: &Arc<Self>,
         request: Request,
@@ -289,7 +289,7 @@ impl Edge {
         refused.map(drop)
     }
 
-    /// Answers somebody who may ask.
+    /// Answers a caller that may call.
     async fn answer(
         self: &Arc<Self>,
         request: Request,

@@ -149,13 +149,13 @@ impl<'a> Scope<'a> {
         &self.read.identity.acl
     }
 
-    /// Whether what belongs to a namespace is shown, to whoever sees jobs there.
+    /// Whether what belongs to a namespace is shown, to a caller that sees jobs there.
     pub(super) fn shows(&self, namespace: &str) -> bool {
         (self.namespace == "*" || self.namespace == namespace)
             && self.read.sees(namespace, READ_JOB)
     }
 
-    /// Whether a volume of a namespace is shown, to whoever has one of these rights there.
+    /// Whether a volume of a namespace is shown, to a caller that has one of these rights there.
     fn shows_volume(&self, namespace: &str, any_of: &[Ns]) -> bool {
         (self.namespace == "*" || self.namespace == namespace) && self.read.sees(namespace, any_of)
     }

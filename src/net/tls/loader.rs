@@ -59,7 +59,7 @@ impl Expiry {
             SOON.. => return None,
             0.. if days == 1 => format!("expires in 1 day, {}", self.moment()),
             0.. => format!("expires in {days} days, {}", self.moment()),
-            _ => format!("has expired, {}: nobody takes it any more", self.moment()),
+            _ => format!("has expired, {}: no peer accepts it", self.moment()),
         };
         Some(format!(
             "the certificate in tls.{setting} {path} {then}; put a new one in its place and reload \

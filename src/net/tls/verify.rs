@@ -28,7 +28,7 @@ pub(super) struct NotFor {
 
 fn not_for(peer: &PeerCertificate, wanted: &str) -> Error {
     let names = match peer.names.as_slice() {
-        [] => "nobody by name".to_owned(),
+        [] => "no name".to_owned(),
         names => names.join(", "),
     };
     let wanted = wanted.to_owned();
