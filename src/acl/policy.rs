@@ -18,13 +18,11 @@ pub struct Policy {
     pub host_volumes: Vec<Rule<HostVolumeCapability>>,
     /// What agents report of themselves and take.
     pub agent: Option<PolicyLevel>,
-    /// Nodes.
     pub node: Option<PolicyLevel>,
     /// What operators do.
     pub operator: Option<PolicyLevel>,
     /// What operators do, in parts.
     pub operator_capabilities: Set<OperatorCapability>,
-    /// Quotas.
     pub quota: Option<PolicyLevel>,
     /// CSI plugins.
     pub plugin: Option<PluginLevel>,

@@ -247,7 +247,6 @@ impl ExecPlace {
         }
     }
 
-    /// Runs it.
     async fn run(
         self,
         id: &str,

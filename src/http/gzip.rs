@@ -23,7 +23,7 @@ pub enum Gzip {
     /// For callers on other machines.
     #[default]
     Remote,
-    /// Never.
+    /// For no caller.
     Never,
 }
 

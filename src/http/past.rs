@@ -26,7 +26,6 @@ pub(super) const HEADER: &str = "x-drover-as-of";
 pub(super) const TIME_HEADER: &str = "x-drover-as-of-time";
 /// The header that names the directory in which the log before a restore is kept.
 const FORMER_HEADER: &str = "x-drover-former";
-/// The parameter.
 const PARAMETER: &str = "as_of";
 
 /// Whether a request is about the past.

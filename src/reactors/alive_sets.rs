@@ -18,7 +18,6 @@ use super::driver::{Activation, Context, Failure, Reactor, Scope};
 const GRAIN: Duration = Duration::from_secs(2);
 const IDLE: Duration = Duration::from_secs(300);
 
-/// The reactor.
 #[derive(Default)]
 pub struct AliveSets {
     /// The newest mark at which sets were made.

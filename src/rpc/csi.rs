@@ -100,9 +100,7 @@ messages! {
     CsiVolumeClaimRequest {
         /// The volume's namespace.
         namespace: String = "Namespace",
-        /// The volume.
         volume_id: String = "VolumeID",
-        /// The allocation.
         allocation_id: String = "AllocationID",
         /// The node that calls.
         node_id: String = "NodeID",
@@ -135,17 +133,13 @@ messages! {
     }
     /// A claim, as requests name it.
     NamedClaim {
-        /// The allocation.
         allocation_id: String = "AllocationID",
-        /// Its node.
         node_id: String = "NodeID",
         /// What the plugin calls the node.
         external_node_id: String = "ExternalNodeID",
         /// 0 read, 1 write.
         mode: u8 = "Mode",
-        /// The access mode.
         access_mode: String = "AccessMode",
-        /// The attachment mode.
         attachment_mode: String = "AttachmentMode",
         /// How far it was given back.
         state: u8 = "State",
@@ -154,14 +148,12 @@ messages! {
     CsiVolumeUnpublishRequest {
         /// The volume's namespace.
         namespace: String = "Namespace",
-        /// The volume.
         volume_id: String = "VolumeID",
         /// Whose claim it is.
         claim: Option<NamedClaim> = "Claim",
     }
     /// `CSI.ControllerValidateVolume`.
     ControllerValidateVolumeRequest {
-        /// The plugin.
         plugin_id: String = "PluginID",
         /// The node of its controller.
         controller_node_id: String = "ControllerNodeID",
@@ -180,7 +172,6 @@ messages! {
     }
     /// `CSI.ControllerAttachVolume`.
     ControllerAttachVolumeRequest {
-        /// The plugin.
         plugin_id: String = "PluginID",
         /// The node of its controller.
         controller_node_id: String = "ControllerNodeID",
@@ -208,7 +199,6 @@ messages! {
     }
     /// `CSI.ControllerDetachVolume`.
     ControllerDetachVolumeRequest {
-        /// The plugin.
         plugin_id: String = "PluginID",
         /// The node of its controller.
         controller_node_id: String = "ControllerNodeID",
@@ -221,7 +211,6 @@ messages! {
     }
     /// `CSI.ControllerCreateVolume`.
     ControllerCreateVolumeRequest {
-        /// The plugin.
         plugin_id: String = "PluginID",
         /// The node of its controller.
         controller_node_id: String = "ControllerNodeID",
@@ -263,7 +252,6 @@ messages! {
     }
     /// `CSI.ControllerExpandVolume`.
     ControllerExpandVolumeRequest {
-        /// The plugin.
         plugin_id: String = "PluginID",
         /// The node of its controller.
         controller_node_id: String = "ControllerNodeID",
@@ -284,14 +272,12 @@ messages! {
     }
     /// The size that a volume has now.
     ControllerExpandVolumeResponse {
-        /// Bytes.
         capacity_bytes: i64 = "CapacityBytes",
         /// Nodes that have it mounted must be notified.
         node_expansion_required: bool = "NodeExpansionRequired",
     }
     /// `CSI.ControllerDeleteVolume`.
     ControllerDeleteVolumeRequest {
-        /// The plugin.
         plugin_id: String = "PluginID",
         /// The node of its controller.
         controller_node_id: String = "ControllerNodeID",
@@ -302,7 +288,6 @@ messages! {
     }
     /// `CSI.ControllerListVolumes`.
     ControllerListVolumesRequest {
-        /// The plugin.
         plugin_id: String = "PluginID",
         /// The node of its controller.
         controller_node_id: String = "ControllerNodeID",
@@ -320,7 +305,6 @@ messages! {
     }
     /// `CSI.ControllerCreateSnapshot`.
     ControllerCreateSnapshotRequest {
-        /// The plugin.
         plugin_id: String = "PluginID",
         /// The node of its controller.
         controller_node_id: String = "ControllerNodeID",
@@ -339,7 +323,6 @@ messages! {
         id: String = "ID",
         /// What it calls the volume.
         external_source_volume_id: String = "ExternalSourceVolumeID",
-        /// Bytes.
         size_bytes: i64 = "SizeBytes",
         /// Unix seconds.
         create_time: i64 = "CreateTime",
@@ -348,7 +331,6 @@ messages! {
     }
     /// `CSI.ControllerDeleteSnapshot`.
     ControllerDeleteSnapshotRequest {
-        /// The plugin.
         plugin_id: String = "PluginID",
         /// The node of its controller.
         controller_node_id: String = "ControllerNodeID",
@@ -359,7 +341,6 @@ messages! {
     }
     /// `CSI.ControllerListSnapshots`.
     ControllerListSnapshotsRequest {
-        /// The plugin.
         plugin_id: String = "PluginID",
         /// The node of its controller.
         controller_node_id: String = "ControllerNodeID",
@@ -379,17 +360,13 @@ messages! {
     }
     /// `CSI.NodeDetachVolume`.
     NodeDetachVolumeRequest {
-        /// The plugin.
         plugin_id: String = "PluginID",
-        /// The volume.
         volume_id: String = "VolumeID",
-        /// Its namespace.
         volume_namespace: String = "VolumeNamespace",
         /// What the plugin calls it.
         external_id: String = "ExternalID",
         /// The allocation that used it.
         alloc_id: String = "AllocID",
-        /// The node.
         node_id: String = "NodeID",
         /// How it appeared there.
         attachment_mode: String = "AttachmentMode",
@@ -400,17 +377,13 @@ messages! {
     }
     /// `CSI.NodeExpandVolume`.
     NodeExpandVolumeRequest {
-        /// The plugin.
         plugin_id: String = "PluginID",
-        /// The volume.
         volume_id: String = "VolumeID",
-        /// Its namespace.
         volume_namespace: String = "VolumeNamespace",
         /// What the plugin calls it.
         external_id: String = "ExternalID",
         /// The allocation that uses it.
         alloc_id: String = "AllocID",
-        /// The node.
         node_id: String = "NodeID",
         /// How it appears there.
         attachment_mode: String = "AttachmentMode",
@@ -429,7 +402,6 @@ messages! {
     }
     /// The size that it has on the node.
     NodeExpandVolumeResponse {
-        /// Bytes.
         capacity_bytes: i64 = "CapacityBytes",
         /// At how many places it was made larger: at none where it is not mounted yet.
         places: u64 = "Places",

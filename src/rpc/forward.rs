@@ -51,13 +51,11 @@ pub trait Web: Send + Sync {
 /// A request of the HTTP API that a call stands for.
 #[derive(Clone)]
 pub struct Question {
-    /// The method.
     pub method: Method,
     /// The path behind `/v1/`, segment by segment, as they are meant.
     pub path: Vec<String>,
     /// The parameters.
     pub query: Vec<(&'static str, String)>,
-    /// The headers.
     pub headers: Vec<(&'static str, String)>,
     /// The body, JSON or nothing.
     pub body: Bytes,
@@ -123,7 +121,6 @@ impl Question {
 /// What the HTTP API answered.
 #[derive(Clone, Debug)]
 pub struct Answered {
-    /// The status.
     pub status: u16,
     /// The index of the state that was read, or of the change; 0 for neither.
     pub index: u64,
@@ -131,6 +128,5 @@ pub struct Answered {
     pub next_token: String,
     /// After how many seconds a refused request may be made again; 0 where none is named.
     pub retry_after: u32,
-    /// The body.
     pub body: Bytes,
 }

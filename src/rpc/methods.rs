@@ -28,7 +28,6 @@ macro_rules! methods {
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ResolveAclTokenRequest {
-    /// The secret.
     #[serde(rename = "SecretID")]
     pub secret_id: String,
 }
@@ -181,7 +180,6 @@ messages! {
         namespace: String = "Namespace",
         /// Its job, or the one that made that.
         job_id: String = "JobID",
-        /// Its allocation.
         allocation_id: String = "AllocationID",
         /// Its task, if it is one.
         task_name: String = "TaskName",
@@ -234,7 +232,6 @@ messages! {
     NodeServerInfo {
         /// `ip:port`.
         rpc_advertise_addr: String = "RPCAdvertiseAddr",
-        /// Its datacenter.
         datacenter: String = "Datacenter",
     }
     /// `Node.UpdateAlloc`.
@@ -246,7 +243,6 @@ messages! {
     }
     /// A change was made.
     WriteResponse {
-        /// Its index.
         index: u64 = "Index",
     }
     /// `Node.GetClientAllocs`.

@@ -46,7 +46,6 @@ const WAITING: usize = 256;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ControlRequest {
-    /// The node.
     #[serde(rename = "NodeID")]
     pub node_id: String,
 }
@@ -64,7 +63,6 @@ impl Streaming for NodeControl {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SessionRequest {
-    /// The node.
     #[serde(rename = "NodeID")]
     pub node_id: String,
     /// The name of the session that was requested.

@@ -81,7 +81,6 @@ messages! {
     NamedRequest {
         /// The region; that of the server where it is empty.
         region: String = "Region",
-        /// The namespace.
         namespace: String = "Namespace",
         /// Which.
         id: String = "ID",
@@ -90,7 +89,6 @@ messages! {
         /// For so many nanoseconds at most.
         max_query_time: i64 = "MaxQueryTime",
     }
-    /// A volume.
     VolumeGetResponse {
         /// Without its secrets; none where there is none.
         volume: Option<CsiVolume> = "Volume",
@@ -121,7 +119,6 @@ messages! {
     VolumeIdsRequest {
         /// The region; that of the server where it is empty.
         region: String = "Region",
-        /// The namespace.
         namespace: String = "Namespace",
         /// Which.
         volume_ids: Vec<String> = "VolumeIDs",
@@ -156,7 +153,6 @@ messages! {
     SnapshotsRequest {
         /// The region; that of the server where it is empty.
         region: String = "Region",
-        /// The namespace.
         namespace: String = "Namespace",
         /// The snapshots, their secrets in clear.
         snapshots: List<CsiSnapshot> = "Snapshots",
@@ -196,7 +192,6 @@ messages! {
         /// The index of the table.
         index: u64 = "Index",
     }
-    /// A plugin.
     PluginGetResponse {
         /// None where there is none.
         plugin: Option<CsiPlugin> = "Plugin",

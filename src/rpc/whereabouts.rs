@@ -18,7 +18,6 @@ use super::{RpcError, Streaming};
 /// Where the leader is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaderPlace {
-    /// Here.
     Here,
     /// At this address, `host:port`.
     There(String),

@@ -45,7 +45,6 @@ pub(super) enum Does {
     Change,
 }
 
-/// A route.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RouteRow {
     /// The path, parameters in braces.

@@ -97,7 +97,6 @@ impl Serialize for SamplePayload {
     }
 }
 
-/// A document.
 struct SampleDocument(Event);
 
 impl Serialize for SampleDocument {
