@@ -105,8 +105,8 @@ fn demand(allowed: bool) -> Result<(), Refusal> {
     }
 }
 
-/// `ACL.ResolveToken`: the token that has a secret; it is not repeated. Who knows the secret may
-/// know the token.
+/// `ACL.ResolveToken`: the token that has a secret; it is not repeated. A caller that knows the
+/// secret may know the token.
 pub(super) async fn resolve_token(
     clients: Arc<Clients>,
     _call: Call,
@@ -127,7 +127,7 @@ pub(super) async fn resolve_token(
 }
 
 /// `ACL.GetClaimPolicies`: the workload that something was signed of, as long as it lives, and the
-/// policies of its part of its job. Who has what was signed may know them.
+/// policies of its part of its job. A caller that has what was signed may know them.
 pub(super) async fn get_claim_policies(
     clients: Arc<Clients>,
     _call: Call,

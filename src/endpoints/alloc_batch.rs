@@ -52,7 +52,7 @@ pub(super) trait Lane: Send + Sync + 'static {
         command: Arc<dyn Command>,
         origin: Origin,
     ) -> BoxFuture<'_, Result<Committed, Refusal>>;
-    /// Who speaks where many nodes act at once.
+    /// Who acts where many nodes act at once.
     fn gathered(&self) -> Origin;
 }
 

@@ -133,7 +133,7 @@ impl Guarded {
         Self(server)
     }
 
-    /// Submits a command of who may; its index.
+    /// Submits a command of a caller that may; its index.
     pub(super) async fn submit(
         &self,
         allowed: &Allowed,

@@ -173,8 +173,8 @@ async fn above(clients: &Clients, table: u16, index: u64, time: i64) -> bool {
     }
 }
 
-/// Who may read host volumes of a namespace, once a table is above an index: by the rights of then,
-/// for they may have gone while the call waited.
+/// A caller that may read host volumes of a namespace, once a table is above an index: by the
+/// rights of then, for they may have gone while the call waited.
 async fn reader(
     clients: &Arc<Clients>,
     call: &Call,

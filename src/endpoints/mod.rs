@@ -74,7 +74,7 @@ pub struct Clients {
 
 /// What callers may request in a second.
 pub struct Limited {
-    /// How many calls, by who makes them and from where.
+    /// How many calls, by their caller and from where.
     pub calls: Arc<Rates>,
     /// Of how many requests a namespace's share is, which calls that stand for one take of.
     pub requests: Arc<Rates>,

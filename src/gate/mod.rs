@@ -54,7 +54,7 @@ enum Kind {
     Fixed(Box<Who>),
 }
 
-/// What tables must have before they say who gives a token.
+/// What tables must have before they say whose a token is.
 pub struct Owed {
     /// As far as the log had been written when this server started.
     pub begun: u64,
@@ -146,7 +146,7 @@ impl Gate {
         !matches!(self.0, Kind::Open(_))
     }
 
-    /// Who gives this token, or none, from this address.
+    /// The identity of a caller that gives this token, or none, from this address.
     ///
     /// # Errors
     /// 500 where the tables cannot be read, 503 where no server answers a query for them.
@@ -216,7 +216,7 @@ impl Gate {
         }
     }
 
-    /// Refuses to say who gives a token by a view that does not know yet.
+    /// Refuses to say whose a token is by a view that does not know yet.
     ///
     /// # Errors
     /// 503.
@@ -259,7 +259,7 @@ impl Gate {
         admitting(find).await?.map_err(unread)
     }
 
-    /// Who gives this token, if that was found out lately; it reads nothing.
+    /// The identity behind this token, if that was found out lately; it reads nothing.
     #[must_use]
     pub fn known(&self, token: &str, addr: &str) -> Option<Identity> {
         let Kind::Guarded {

@@ -192,7 +192,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// Adds a row; whether there is room for more.
+    /// Adds a row; whether there is space for more.
     fn take<T: Serialize>(&mut self, row: &T) -> Result<bool, Refusal> {
         self.pieces.push(row)?;
         Ok(self.pieces.closed() < PIECES)

@@ -1,8 +1,8 @@
 //! `GET /v1/client/allocation/:id/exec`: a command beside a task, over a WebSocket (HTTP API 4.2).
 //!
-//! Who may not is refused before the upgrade; where the token comes in the first frame, by the code
-//! of the close frame. Nothing runs before. The command ends when its caller leaves, falls silent
-//! or loses the right, and when the server stops.
+//! A caller that may not is refused before the upgrade; where the token comes in the first frame,
+//! by the code of the close frame. Nothing runs before. The command ends when its caller leaves,
+//! falls silent or loses the right, and when the server stops.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -46,7 +46,7 @@ const WINDOW: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often a message to the caller says that the command runs; one that is gone shows by it.
 const BEAT: Duration = Duration::from_secs(3);
-/// After how long a caller who says nothing is taken for gone: clients send something every ten
+/// After how long a caller that sends nothing is taken for gone: clients send something every ten
 /// seconds, and answer pings.
 const SILENCE: Duration = Duration::from_secs(25);
 
@@ -169,9 +169,9 @@ fn stopping() -> Refusal {
     Refusal::new(Code::Unavailable, "the agent is stopping")
 }
 
-/// Lets in who may run a command beside a task: `alloc-exec` in the namespace of its allocation,
-/// and `alloc-node-exec` too where the task sees the node's own files, for then the command does.
-/// Who has the first nowhere is denied before the allocation is looked for.
+/// Lets in a caller that may run a command beside a task: `alloc-exec` in the namespace of its
+/// allocation, and `alloc-node-exec` too where the task sees the node's own files, for then the
+/// command does. A caller that has the first nowhere is denied before the allocation is looked for.
 fn admitted(late: Late, id: &str, task: &str) -> Result<Write, Refusal> {
     let acl = late.acl();
     gate::demand(gate::in_namespace(acl, "*", &[Ns::AllocExec]))?;

@@ -344,7 +344,7 @@ pub(super) fn within(
     })
 }
 
-/// Lets in who may; the request log has who may not.
+/// Lets in a caller that may; the request log has those that may not.
 async fn admitted(api: &Api, request: &Request, access: Access) -> Result<(), Refusal> {
     match access.admit(request, &request.identity) {
         Ok(()) => Ok(()),

@@ -66,7 +66,7 @@ pub(super) enum Access {
     Management,
     /// What the object says that is read: a rule over the view, with its name in lists of routes.
     Object(&'static str, ObjectRule),
-    /// That some rows of a list may be there for the caller: a rule over his rights, with its name
+    /// That some rows of a list may be there for the caller: a rule over its rights, with its name
     /// in lists of routes. Each row is checked by itself.
     Listed(&'static str, ObjectRule),
     /// The handler checks once it has read what the request is about; the name says what. Before
@@ -315,7 +315,7 @@ impl Late {
         Ok(Write(self.0))
     }
 
-    /// Lets in who has one of these rights in a namespace.
+    /// Lets in a caller that has one of these rights in a namespace.
     ///
     /// # Errors
     /// 403.

@@ -48,7 +48,7 @@ pub(super) fn pager(options: &ReadOptions, kind: TokenKind) -> Result<Pager, Ref
 pub(super) fn storage(error: StorageError) -> Refusal {
     let at_hand = !matches!(error, StorageError::WouldBlock);
     let error = chain(&error);
-    // What is not in memory is read again by who may wait for it.
+    // What is not in memory is read again by a thread that may wait for it.
     if at_hand {
         tracing::error!(error, "the projections cannot be read");
     }

@@ -47,7 +47,8 @@ pub(super) trait Ready: List {
     fn token(place: &[u8]) -> Option<PageToken>;
 }
 
-/// The answer to a plain request of who may see all of it; none when rows must be walked after all.
+/// The answer to a plain request of a caller that may see all of it; none when rows must be walked
+/// after all.
 ///
 /// # Errors
 /// 400 for a token of another form, 500 when the rows cannot be read.

@@ -117,7 +117,7 @@ impl Request {
     ///
     /// # Errors
     /// 413 above the limit, 400 when the connection breaks off, 504 when the caller is silent or
-    /// slow, 429 and 503 when there is no room for it.
+    /// slow, 429 and 503 when there is no capacity for it.
     pub(super) async fn read_body<B>(
         &mut self,
         body: B,
@@ -146,7 +146,7 @@ impl Request {
     /// while a query waits.
     ///
     /// # Errors
-    /// 429 and 503 when there is no room for it.
+    /// 429 and 503 when there is no capacity for it.
     pub(super) async fn space_to_decode(&self) -> Result<Option<Hold>, Refusal> {
         let Some(hold) = self.hold.as_ref().filter(|_| self.body.len() > SHORT) else {
             return Ok(None);

@@ -466,7 +466,7 @@ mod tests {
         let reply = server.get("/v1/var/db/pass").await;
         assert_eq!(reply.status, 200);
         assert_eq!(reply.json()["Items"]["password"], "hunter2");
-        // The writer counts when it has tried; a log that is opened again may have room for some.
+        // The writer counts when it has tried; a log that is opened again may have space for some.
         let begun = std::time::Instant::now();
         while server.api.requests.lost() < before + 2 {
             assert!(begun.elapsed().as_secs() < 60, "nothing is lost");

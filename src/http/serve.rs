@@ -438,7 +438,7 @@ mod tests {
         assert!(said.starts_with("HTTP/1.1 429"), "{said}");
         drop(second);
         refused.await.unwrap();
-        // Who goes makes room.
+        // A connection that ends makes space for another.
         drop(first);
         served.await.unwrap();
         let (mut third, _) = ask();

@@ -19,7 +19,7 @@ pub(super) type Rows<'v, R> = Box<dyn Iterator<Item = Result<R, StorageError>> +
 /// The keys that rows were found under, encoded, with the rows.
 pub(super) type Keyed<R> = (Vec<u8>, R);
 
-/// A view, and who looks.
+/// A view, and who reads it.
 pub(super) struct Sight {
     view: View,
     who: Arc<Identity>,

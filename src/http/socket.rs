@@ -90,7 +90,7 @@ fn says(headers: &HeaderMap, name: header::HeaderName, word: &str) -> bool {
 }
 
 impl Upgrade {
-    /// The WebSocket that a request asks for.
+    /// The WebSocket that a request is for.
     ///
     /// # Errors
     /// 400: it requests no WebSocket, or not as it should.

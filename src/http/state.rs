@@ -97,7 +97,7 @@ pub struct Live {
     pub prometheus: bool,
     /// How long tokens that expire may live.
     pub token_ttl: TtlBounds,
-    /// Whether metrics are shown to those only who may read the agent.
+    /// Whether metrics are shown only to callers that may read the agent.
     pub metrics_require_acl: bool,
     /// Whether requests are counted by their caller.
     pub label_identities: bool,

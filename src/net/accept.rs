@@ -118,7 +118,7 @@ impl Patience {
         patience
     }
 
-    /// This long for those who come from now on; nothing: as long as they like.
+    /// This long for connections from now on; nothing: as long as they take.
     pub fn set(&self, time: Duration) {
         let time = match time.is_zero() {
             true => FOREVER,
@@ -338,7 +338,8 @@ async fn shake<H: Host>(
                     if reported.failed.lock().is_due() {
                         tracing::warn!(%peer, "{}: TLS handshake failed: {why}", H::NAME);
                     }
-                    // The alert is on its way; who goes on talking must be able to read it.
+                    // The alert is on its way; a caller that goes on sending must be able to read
+                    // it.
                     farewell(stream, b"").await;
                     None
                 }

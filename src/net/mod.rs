@@ -40,8 +40,8 @@ pub use status::{code, denies, status};
 pub use stream::{Begun, Stream};
 pub use visitors::{Refusals, Visit, Visitors};
 
-/// Of those who come through another agent each may take what an address may; all of them this many
-/// times as much: an agent could name any address as that of its caller.
+/// Of those that come through another agent each may take what an address may; all of them this
+/// many times as much: an agent could name any address as that of its caller.
 pub const CROWD: u32 = 32;
 /// Bytes of bodies of callers that proved nothing (RPC) that are held at once.
 pub const STRANGERS: usize = 32 << 20;

@@ -26,7 +26,7 @@ const MOST: usize = 65_536;
 const MADE: usize = 5;
 /// Nanoseconds.
 const SECOND: u64 = 1_000_000_000;
-/// How often those are looked for who need not be kept.
+/// How often entries are looked for that need not be kept.
 const SWEEP: u64 = 100_000_000;
 
 /// What requests are counted by.
@@ -281,7 +281,7 @@ impl Kept {
         self.take_all(counted, now)
     }
 
-    /// An address, of those who have proved who they are or of the others.
+    /// An address, of callers that have proved who they are or of the others.
     fn place(&self, whence: (IpAddr, Option<IpAddr>), proved: bool) -> u64 {
         self.hasher.hash_one((networks(whence), proved))
     }

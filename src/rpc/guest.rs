@@ -50,7 +50,7 @@ struct Unsent {
     number: u64,
 }
 
-/// Whether what is written to the connection is not taken, since when, and who waits for it.
+/// Whether what is written to the connection is not taken, since when, and what waits for it.
 #[derive(Debug, Default)]
 struct Blocked {
     since: Option<Instant>,

@@ -286,7 +286,7 @@ async fn who_names_a_node_is_looked_up_within_a_number_and_a_node_does_not_wait_
         assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
     }
     assert_eq!(requested.load(Ordering::Relaxed), before, "nobody else was");
-    // Who proved himself on his connection is not looked up again.
+    // A node that proved itself on its connection is not looked up again.
     assert_eq!(
         known.once::<Length>(&Text::default(), SOON).await.unwrap(),
         0

@@ -199,7 +199,8 @@ async fn connection(arrival: Arrival, service: &Arc<dyn Dispatch>, limits: &Call
         let from = Arc::clone(&from);
         // Counted here, before anything is done for it.
         let place = entered.enter();
-        // On the heap: a stream that is answered for hours does not keep room for how it began.
+        // On the heap: a stream that is answered for hours does not keep the memory of how it
+        // began.
         Box::pin(async move {
             Ok::<_, Infallible>(answer(request, &from, service, limits, place).await)
         })
@@ -357,7 +358,7 @@ struct CallAllowance<'l> {
     timeout: Duration,
     /// Whether no caller proved itself.
     strange: bool,
-    /// One of the turns of those who are not known.
+    /// One of the turns of callers that are not known.
     turn: Option<Hold>,
 }
 

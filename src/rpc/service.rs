@@ -246,8 +246,8 @@ impl<S: Send + Sync + 'static> Service<S> {
         self
     }
 
-    /// Says who may make one more call; without it there is no limit. What it refuses is counted
-    /// all the same (AUTH-08, AUTH-09).
+    /// Says which callers may make one more call; without it there is no limit. What it refuses is
+    /// counted all the same (AUTH-08, AUTH-09).
     #[must_use]
     pub fn limited_by<F, Fut>(mut self, limiter: F) -> Self
     where

@@ -7,7 +7,7 @@
 //! a session of it (`Node.Dial`), which it hands on.
 //!
 //! Invariants: a session goes to the node that was dialled, which proved itself again when it
-//! opened it; a name is good once; who gives up waiting leaves nothing behind.
+//! opened it; a name is good once; a caller that gives up waiting leaves nothing behind.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -283,7 +283,7 @@ impl Sessions {
             .map(|wanted| wanted.answered);
         drop(wanted);
         if let Some(answered) = answered {
-            // Who gave up in this moment breaks the stream by dropping it.
+            // A caller that gave up in this moment breaks the stream by dropping it.
             let _ = answered.send(stream);
         }
         Ok(())
@@ -350,7 +350,7 @@ impl Sessions {
             match answer {
                 Ok(stream) => return Ok(stream),
                 Err(RpcError::Api(error)) if error.code == Code::NotFound => {}
-                // It is about this server, not about who wants something of the node.
+                // It is about this server, not about the caller that wants something of the node.
                 Err(RpcError::Api(error)) if error.code == Code::PermissionDenied => {
                     tracing::warn!(
                         addr,

@@ -31,7 +31,7 @@ use super::state::Api;
 use crate::error::Refusal;
 use crate::keyring::{Keyring, KeyringError};
 
-/// The policy of those who give no token.
+/// The policy of callers that give no token.
 const ANONYMOUS: &str = "anonymous";
 /// How long a write waits for the cluster's first key.
 const FIRST_KEY: std::time::Duration = std::time::Duration::from_secs(5);
@@ -97,8 +97,8 @@ fn held_roles(read: &Read<'_>) -> Result<BTreeSet<String>, Refusal> {
     Ok(roles.iter().map(|role| role.id.clone()).collect())
 }
 
-/// A token as who may read it sees it: its roles as they are now, and its secret. Where the key of
-/// the secret is gone the rest is shown all the same.
+/// A token as a caller that may read it sees it: its roles as they are now, and its secret. Where
+/// the key of the secret is gone the rest is shown all the same.
 fn shown(view: &View, keyring: &Keyring, sealed: &SealedToken) -> Result<AclToken, StorageError> {
     let mut token = shown_token(view, &sealed.token)?;
     match keyring.open_secret(&token.accessor_id, &sealed.secret) {

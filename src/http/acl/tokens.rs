@@ -199,7 +199,7 @@ async fn update(write: Write, mut token: AclToken) -> Result<Answer, Refusal> {
     Ok(Answer::json(&stored(&write, &accessor)?)?.written(done.index))
 }
 
-/// A token as it is after a write, its secret with it. Who deleted it since has the last word.
+/// A token as it is after a write, its secret with it. A caller that deleted it since wins.
 pub(super) fn stored(write: &Write, accessor: &str) -> Result<AclToken, Refusal> {
     let view = write.api.projections.view();
     let token = glance(|| {

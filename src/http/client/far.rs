@@ -35,7 +35,8 @@ use crate::rpc::sessions::Sessions;
 const WINDOW: usize = 8;
 /// How long a body may take that the other side has whole.
 const TAKING: Duration = Duration::from_secs(30);
-/// How long a client may take to answer who only reads; it gives up on files that hang before.
+/// How long a client may take to answer a caller that only reads; it gives up on files that hang
+/// before.
 pub(super) const READING: Duration = Duration::from_secs(40);
 /// How long it may take to do something: tasks end in their own time.
 const CHANGING: Duration = Duration::from_secs(330);

@@ -47,7 +47,7 @@ pub(in crate::http) struct Here {
     pub(in crate::http) agent_id: String,
     /// Where its log is written, if to a file.
     pub(in crate::http) log_file: Option<PathBuf>,
-    /// Whether who is let in may look into the process.
+    /// Whether a caller that is let in may look into the process.
     pub(in crate::http) may_debug: bool,
 }
 

@@ -252,7 +252,7 @@ impl Edge {
         self.admitted(request, own).await
     }
 
-    /// Lets in who still may, by the tables of now.
+    /// Lets in a caller that still may, by the tables of now.
     async fn still(&self, request: &mut Request, own: &OwnRequest) -> Result<(), Refusal> {
         if self.gate.is_guarded() && !own.requested.is_public() {
             request.identity = Arc::new(self.identity(request).await?);
@@ -279,7 +279,7 @@ impl Edge {
         answer.map(EdgeResponse::Here)
     }
 
-    /// Lets in who may; the request log has who may not.
+    /// Lets in a caller that may; the request log has those that may not.
     async fn admitted(&self, request: &Request, own: &OwnRequest) -> Result<(), Refusal> {
         let Err(refusal) = own.requested.admit(request, &request.identity) else {
             return Ok(());

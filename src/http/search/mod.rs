@@ -33,7 +33,8 @@ use crate::http::volumes::{csi, host};
 
 /// Matches shown per context at most.
 pub(in crate::http) const MOST: usize = 20;
-/// Rows of a context that are looked at at most: who may see few of many has to name more of them.
+/// Rows of a context that are looked at at most: a caller that may see few of many has to name more
+/// of them.
 pub(super) const LOOKED: usize = 200_000;
 /// What can be searched.
 pub(in crate::http) const CONTEXTS: [&str; 12] = [

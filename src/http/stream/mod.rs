@@ -132,7 +132,7 @@ pub(super) async fn serve(late: Late) -> Result<Answer, Refusal> {
         sender,
         begun: false,
     };
-    // Each event has a right of its own: who may see more or less begins anew.
+    // Each event has a right of its own: a subscriber that may see more or less begins anew.
     let first = Arc::clone(&request.identity.acl);
     let same = move |now: &Identity| Arc::ptr_eq(&now.acl, &first) || now.acl == first;
     let right = right::changed(Arc::clone(api), Arc::clone(request), same);

@@ -17,8 +17,8 @@ use crate::history::record::{CloudEvent, Document, RecordedOutcome, Redactor};
 
 /// Bytes of lines and CloudEvents after which a page ends.
 const FULL: usize = 64 << 10;
-/// Bytes of one index's line, or of its CloudEvent, above which it is kept nowhere: who wants it
-/// reads the past.
+/// Bytes of one index's line, or of its CloudEvent, above which it is kept nowhere: a reader that
+/// wants it reads the past.
 const BIG: usize = 1 << 20;
 /// A document takes as many times the bytes of its text, itself included.
 const DOCUMENT: usize = 8;
@@ -38,7 +38,7 @@ pub(super) struct Needs {
     pub(super) payloads: bool,
     /// What only the log knows: actors, and events without rows.
     pub(super) log: bool,
-    /// The log's events as CloudEvents, for who may see all of them.
+    /// The log's events as CloudEvents, for callers that may see all of them.
     pub(super) clouds: bool,
     /// The same for all other callers.
     pub(super) bare: bool,
@@ -107,7 +107,7 @@ pub(super) struct EventBatch {
     /// Where the line begins in the page; what is of our own lies outside.
     start: usize,
     pub(super) actor: Option<Actor>,
-    /// For who may see all events.
+    /// For callers that may see all events.
     pub(super) cloud: Option<Cloud>,
     /// For all other callers.
     pub(super) bare: Option<Cloud>,
@@ -122,7 +122,7 @@ pub(super) struct Cloud {
 }
 
 impl EventBatch {
-    /// The log's event for who may see all events, or not; none where it is not kept.
+    /// The log's event for callers that may see all events, or not; none where it is not kept.
     pub(super) fn cloud(&self, sees_all: bool) -> Option<&Cloud> {
         match sees_all {
             true => self.cloud.as_ref(),
@@ -431,7 +431,7 @@ pub(super) fn write(
     }
 }
 
-/// Writes the log's event as a CloudEvent, for who may see all events or for others.
+/// Writes the log's event as a CloudEvent, for callers that may see all events or for others.
 ///
 /// # Errors
 /// When it cannot be decoded.

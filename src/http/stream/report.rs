@@ -18,7 +18,7 @@ use crate::http::list::storage;
 
 /// Bytes sent in one piece, roughly: what a slow reader costs is some of these.
 pub(super) const PIECE: usize = 64 << 10;
-/// The same for one who is far behind: threads change less often.
+/// The same for one that is far behind: threads change less often.
 const LARGE: usize = 256 << 10;
 /// Indexes looked at in one view at most.
 const LOOK: usize = 1 << 14;

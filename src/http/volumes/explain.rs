@@ -258,7 +258,8 @@ fn no_controller(volume: &Volume, plugin: Option<&PluginNodes>) -> String {
     }
 }
 
-/// Why a node does not do it now, in words for who may know how nodes are, and for the others.
+/// Why a node does not do it now, in words for callers that may know how nodes are, and for the
+/// others.
 fn hinders(read: &Read<'_>, status: &str) -> String {
     match read.identity.acl.node_read() {
         true => format!("the node is {status}"),

@@ -24,7 +24,7 @@ use super::request::Request;
 use super::{allocations, known, list};
 use crate::error::Refusal;
 
-/// The tables of volumes, for those who wait.
+/// The tables of volumes, for reads that wait.
 pub(in crate::http) const VOLUMES: &[u16] = &[CsiVolumes::ID, HostVolumes::ID];
 /// The table of plugins.
 pub(in crate::http) const PLUGINS: &[u16] = &[CsiPlugins::ID];

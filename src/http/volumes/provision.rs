@@ -19,7 +19,7 @@ use crate::volumes::{PageQuery, StepError, Volumes};
 /// Using them.
 pub(in crate::http) const MOUNT: &[Ns] = &[Ns::CsiMountVolume];
 
-/// Seeing what a provider has: not only those may who see the jobs.
+/// To see what a provider has: not only callers that see the jobs may.
 pub(in crate::http) const EXTERNAL: &[Ns] = &[Ns::CsiListVolume];
 
 /// Where secrets of a request stand: `name=value`, separated by commas.

@@ -31,7 +31,7 @@ pub enum CallerError {
     Key(#[source] Error),
 }
 
-/// What a caller does who speaks this protocol.
+/// What a caller does that speaks this protocol.
 ///
 /// # Errors
 /// [`CallerError`].

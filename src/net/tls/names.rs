@@ -48,7 +48,7 @@ impl Role {
 pub struct Certificate {
     /// The common name of its subject.
     pub common_name: String,
-    /// The common name of who issued it.
+    /// The common name of its issuer.
     pub issuer: String,
     /// The serial number, in hexadecimal with colons.
     pub serial: String,

@@ -1,8 +1,8 @@
 //! A queue between two ends in one process that keeps nothing for what is not in it.
 //!
 //! A stream that stands open says almost nothing for hours, and there are thousands of them. The
-//! queues of tokio hold room for dozens of items from the first one on; this one holds what waits,
-//! and lets go of the room once all of it was taken.
+//! queues of tokio hold memory for dozens of items from the first one on; this one holds what
+//! waits, and lets go of the memory once all of it was taken.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Room for so many items is kept though none waits.
+/// Memory for so many items is kept though none waits.
 const KEPT: usize = 4;
 
 #[derive(Debug)]

@@ -93,7 +93,7 @@ where
 }
 
 impl Account {
-    /// Something came: there must have been room for it.
+    /// Something came: there must have been capacity for it.
     fn enter(&self, item: &Item) -> Result<(), Broken> {
         let (counter, cost, most) = match item {
             Item::Data(data) if data.is_empty() => {
