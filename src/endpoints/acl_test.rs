@@ -306,7 +306,7 @@ async fn auth_07_auth_11_who_is_denied_at_first_sight_is_counted_and_written_dow
     let before = counted();
     let denied = world.call::<NodeGetNode>(("", CI), request).await;
     assert_eq!(denied.unwrap_err().code, Code::PermissionDenied);
-    assert!(counted() > before, "he was counted as somebody else");
+    assert!(counted() > before, "it was counted as another caller");
     let log = world.server.requests.records().expect("one is kept");
     let requested = RequestQuery {
         class: Some(Class::Denied),

@@ -52,7 +52,7 @@ pub(super) trait Lane: Send + Sync + 'static {
         command: Arc<dyn Command>,
         origin: Origin,
     ) -> BoxFuture<'_, Result<Committed, Refusal>>;
-    /// Who acts where many nodes act at once.
+    /// The origin of what many nodes cause at once.
     fn gathered(&self) -> Origin;
 }
 

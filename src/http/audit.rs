@@ -71,7 +71,7 @@ fn permit(read: &Read<'_>) -> Permit {
     Permit::of(Arc::clone(&read.identity.acl))
 }
 
-/// Whether the caller may see anything of the past. What exactly is checked for every change.
+/// Whether the caller may see anything of the past. What exactly, is checked for each change.
 ///
 /// # Errors
 /// 403.

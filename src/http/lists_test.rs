@@ -104,9 +104,9 @@ const LISTS: &[List] = &[
 
 /// Routes that name nothing either and are not in the table, and why.
 const OTHERS: &[(&str, &str)] = &[
-    ("GET /v1/acl/policy/self", "what the caller holds himself"),
-    ("GET /v1/acl/token/self", "what the caller holds himself"),
-    ("PUT /v1/acl/token/onetime", "what the caller holds himself"),
+    ("GET /v1/acl/policy/self", "what the caller holds itself"),
+    ("GET /v1/acl/token/self", "what the caller holds itself"),
+    ("PUT /v1/acl/token/onetime", "what the caller holds itself"),
     ("GET /v1/audit", "past_rights_test"),
     ("PUT /v1/audit", "past_rights_test"),
     ("GET /v1/audit/trace", "past_rights_test"),

@@ -257,7 +257,7 @@ async fn auth_02_auth_09_where_a_request_comes_from_is_not_what_its_headers_say(
             break;
         }
     }
-    assert!(refused, "his own share is used up");
+    assert!(refused, "its own share is used up");
     let other = ask(&routes, "root", "10.0.0.2", "/v1/nodes").await;
     assert_eq!(other.status, 200, "{}", other.text);
     // Nor is it written down that the caller came from there.

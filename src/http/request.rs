@@ -266,7 +266,7 @@ mod tests {
         }
     }
 
-    /// A body that counts how often it is polled, and how often its field is.
+    /// A body that counts how often it is read, and how often its field is.
     struct Body;
 
     impl<'de> Deserialize<'de> for Body {

@@ -300,7 +300,7 @@ impl Front {
                     connection.as_mut().graceful_shutdown();
                     (stopping, gone_by) = (true, Some(Instant::now() + LEAVING));
                 }
-                () = until(gone_by) => return tracing::trace!(%peer, "closed: certificates were loaded anew"),
+                () = until(gone_by) => return tracing::trace!(%peer, "closed: new certificates"),
             }
         };
         if let Err(error) = ended {
@@ -356,7 +356,7 @@ impl Front {
                     (stopping, gone_by) = (true, Some(Instant::now() + LEAVING));
                 }
                 () = until(gone_by) => {
-                    return tracing::trace!(peer = %visitor.peer, "closed: certificates were loaded anew");
+                    return tracing::trace!(peer = %visitor.peer, "closed: new certificates");
                 }
             }
         };

@@ -489,7 +489,7 @@ mod tests {
             behind: Some("10.9.2.1".parse().unwrap()),
             ..asking(Some("token:a"), "10.0.0.1", "red")
         };
-        kept.take(&known, 0).expect("who is somebody has his own");
+        kept.take(&known, 0).expect("a known caller has its own");
     }
 
     #[test]

@@ -200,7 +200,7 @@ impl Drop for StreamSlot {
 }
 
 /// The body of an answer. The last byte of a whole one comes by itself: it is polled when the
-/// caller has made capacity for all before it, so that this lives until the answer may really be
+/// caller has granted capacity for all before it, so that this lives until the answer may really be
 /// sent.
 #[derive(Debug)]
 pub(super) struct Answer {

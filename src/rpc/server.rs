@@ -232,7 +232,7 @@ async fn connection(arrival: Arrival, service: &Arc<dyn Dispatch>, limits: &Call
                 tracing::debug!(%peer, "rpc: connection ended: too much is open or not taken");
                 return;
             }
-            () = until(gone_by) => return tracing::debug!(%peer, "rpc: connection closed: certificates were loaded anew"),
+            () = until(gone_by) => return tracing::debug!(%peer, "rpc: closed: new certificates"),
             // What is under way comes to its end; the next call shows what its caller has now, and
             // streams that stand are to move.
             () = reload.as_mut(), if gone_by.is_none() => {

@@ -70,7 +70,7 @@ pub(in crate::http) struct Ready {
     stream: Duplex,
 }
 
-/// Queries the client of a node whether it could run what a request names.
+/// Queries the client of a node: whether it could run what a request names.
 ///
 /// # Errors
 /// The client's, or that there is no way to it.

@@ -100,7 +100,7 @@ async fn agents_know_each_other_by_their_certificates_and_go_on_where_they_left(
     assert_eq!(known.role, Some(Role::Client));
 }
 
-/// An agent refuses to load such a certificate itself; a peer that shows it is none of drover's.
+/// An agent refuses to load such a certificate itself; a peer that shows it does so without drover.
 #[tokio::test]
 async fn who_shows_a_certificate_that_has_expired_or_is_not_valid_yet_is_not_taken() {
     let trust = Trust::new();
