@@ -60,10 +60,10 @@ pub trait Held {
 
 /// A block of job specifications, and the struct of the API that it becomes.
 #[derive(Debug)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Shape {
     /// Its name, by which the special cases of decoding know it.
     pub name: &'static str,
-    /// Its fields.
     pub fields: &'static [Field],
 }
 
@@ -129,8 +129,8 @@ pub enum Kind {
 
 /// The value of a field that is not said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum Preset {
-    /// A text.
     Text(&'static str),
     /// A number, or a duration in nanoseconds.
     Int(i64),

@@ -7,36 +7,27 @@ use crate::kind::EventKind;
 /// A topic of the event stream; the text is what subscribers name (`Job:example`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum Topic {
-    /// Job rows.
     Job = 1,
-    /// Evaluation rows.
     Evaluation = 2,
-    /// Allocation rows.
     Allocation = 3,
-    /// Deployment rows.
     Deployment = 4,
     /// Node rows, without their secret.
     Node = 5,
-    /// Node pool rows.
     NodePool = 6,
     /// Service registrations.
     Service = 7,
     /// ACL tokens, without their secret.
     AclToken = 8,
-    /// ACL policies.
     AclPolicy = 9,
-    /// ACL roles.
     AclRole = 10,
     /// Sign-in methods, without their secrets.
     AclAuthMethod = 11,
     /// Binding rules of sign-in methods.
     AclBindingRule = 12,
-    /// Host volumes.
     HostVolume = 13,
-    /// CSI volumes.
     CsiVolume = 14,
-    /// CSI plugins.
     CsiPlugin = 15,
     /// Variables: their metadata, never their items.
     Variable = 16,
@@ -47,7 +38,6 @@ pub enum Topic {
     Cluster = 18,
     /// Settings of the scheduler and of autopilot.
     Configuration = 19,
-    /// Namespaces.
     Namespace = 20,
     /// Marks and names of a job's versions.
     JobVersion = 21,

@@ -6,6 +6,7 @@ use crate::events::upcast;
 
 /// Why a body gives no event.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the names say it")]
 pub enum DecodeError {
     /// The kind is none this server knows: a newer server wrote it.
     #[error("index {index}: kind {number} is not known here")]
@@ -20,7 +21,6 @@ pub enum DecodeError {
     NewerVersion {
         /// Where in the log.
         index: u64,
-        /// The kind.
         kind: EventKind,
         /// The version found.
         found: u16,
@@ -32,7 +32,6 @@ pub enum DecodeError {
     NoSuchVersion {
         /// Where in the log.
         index: u64,
-        /// The kind.
         kind: EventKind,
         /// The version found.
         found: u16,

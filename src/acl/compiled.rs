@@ -152,8 +152,9 @@ impl Acl {
         self.management || self.host_volumes.of(volume).allows(capability)
     }
 
-    /// Whether CSI volumes of a namespace may be mounted: that, and their plugins be read. Whoever
-    /// registers jobs that use them and whoever takes them off nodes is asked this (CSI-19).
+    /// Whether CSI volumes of a namespace may be mounted: that, and their plugins be read. It is
+    /// checked where a caller registers jobs that use them, and where one takes them off nodes
+    /// (CSI-19).
     pub fn csi_mount_allows(&self, ns: &str) -> bool {
         self.namespace_allows(ns, NamespaceCapability::CsiMountVolume) && self.plugin_read()
     }

@@ -3,7 +3,8 @@
 //! [`parse`] reads a policy's rules, HCL or JSON; [`Acl::compile`] merges policies into one [`Acl`]
 //! that answers whether something may be done.
 //!
-//! - It is pure: no table, no request, no clock. Which policies somebody holds is for the caller.
+//! - It is pure: no table, no request, no clock. Which policies an identity holds is for the
+//!   caller.
 //! - Nothing is allowed that no policy names. `deny` in any policy wins for the rule it is in.
 //! - Of several rules the exact name counts, else the pattern with the most characters that are not
 //!   `*`; of two such, the first in the order of bytes.

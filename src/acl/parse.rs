@@ -86,7 +86,7 @@ impl PolicyReader<'_> {
                 "quota" => self.level(node, "quota", &mut policy.quota, PolicyLevel::of)?,
                 "plugin" => self.level(node, "plugin", &mut policy.plugin, PluginLevel::of)?,
                 "operator" => self.operator(node, &mut policy)?,
-                // Sentinel has no rules here; who has such a block keeps their policy.
+                // Sentinel has no rules here; a policy with such a block stays valid.
                 _ => {}
             }
         }

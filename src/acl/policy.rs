@@ -16,15 +16,13 @@ pub struct Policy {
     pub node_pools: Vec<Rule<NodePoolCapability>>,
     /// By host volume or pattern of host volumes.
     pub host_volumes: Vec<Rule<HostVolumeCapability>>,
-    /// What agents tell of themselves and take.
+    /// What agents report of themselves and take.
     pub agent: Option<PolicyLevel>,
-    /// Nodes.
     pub node: Option<PolicyLevel>,
     /// What operators do.
     pub operator: Option<PolicyLevel>,
     /// What operators do, in parts.
     pub operator_capabilities: Set<OperatorCapability>,
-    /// Quotas.
     pub quota: Option<PolicyLevel>,
     /// CSI plugins.
     pub plugin: Option<PluginLevel>,

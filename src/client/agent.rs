@@ -88,7 +88,6 @@ pub(super) struct Core {
     pub(super) described: Notify,
     /// The servers are told one thing after the other of how it is: what they hear last is so.
     pub(super) reporting: tokio::sync::Mutex<()>,
-    /// Its metadata.
     pub(super) said: MetadataSources,
     /// What the machine does.
     pub(super) meter: Meter,

@@ -129,7 +129,6 @@ pub trait AllocControl: Send + Sync {
     /// The last result of every check of its services, by the check's id (CHK-06).
     fn checks(&self) -> BTreeMap<String, CheckQueryResult>;
 
-    /// Its directories.
     fn dir(&self) -> &AllocDir;
 
     /// Whether a task was ever started, and whether it is over.

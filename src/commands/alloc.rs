@@ -231,7 +231,6 @@ fn may_reschedule(
 /// An operator stops an allocation; the scheduler puts another in its place.
 #[derive(Clone, Debug)]
 pub struct StopAlloc {
-    /// The allocation.
     pub alloc_id: String,
     /// The id of the evaluation, which the answer names.
     pub eval_id: String,

@@ -159,7 +159,6 @@ impl Command for SayPublisherCaughtUp {
 /// The scheduler configuration is set. Its reply is `Reply::Cas`.
 #[derive(Clone, Debug)]
 pub struct SetSchedulerConfig {
-    /// The configuration.
     pub config: SchedulerConfiguration,
     /// Whether only if it is unchanged since its modify index.
     pub cas: bool,
@@ -235,7 +234,6 @@ fn refuse_preemption(
 /// The autopilot configuration is set. Its reply is `Reply::Cas`.
 #[derive(Clone, Debug)]
 pub struct SetAutopilotConfig {
-    /// The configuration.
     pub config: AutopilotConfiguration,
     /// Whether only if it is unchanged since its modify index.
     pub cas: bool,

@@ -28,7 +28,6 @@ pub const UPSERT_PAGE: usize = 512;
 /// Evaluations are created or changed, by a reactor or an API call.
 #[derive(Clone, Debug)]
 pub struct UpsertEvals {
-    /// The evaluations.
     pub evals: Vec<Evaluation>,
     /// From what the scheduler decided, when this ends an evaluation.
     pub decision: Option<DecisionInputs>,
@@ -89,7 +88,6 @@ pub fn selection(ids: Vec<String>, filter: String) -> Result<Selection, Refusal>
 /// One event's worth of an operator's deletion by ids: at most [`DELETE_PAGE`] of them.
 #[derive(Clone, Debug)]
 pub struct DeleteEvals {
-    /// The evaluations.
     pub eval_ids: Vec<String>,
 }
 
@@ -212,9 +210,7 @@ fn page_rows(view: &View, filter: &str, page_token: &str) -> Result<u32, Refusal
 /// Garbage collection: evaluations and allocations whose time is over.
 #[derive(Clone, Debug)]
 pub struct ReapEvals {
-    /// The evaluations.
     pub eval_ids: Vec<String>,
-    /// The allocations.
     pub alloc_ids: Vec<String>,
 }
 

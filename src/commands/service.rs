@@ -110,7 +110,6 @@ fn is_news(view: &View, service: &ServiceRegistration) -> Result<bool, Refusal> 
 pub struct KeepServices {
     /// The client's node; what is of another's stays.
     pub node_id: String,
-    /// The allocations.
     pub allocs: Vec<String>,
     /// The ids of their services.
     pub kept: BTreeSet<String>,

@@ -15,7 +15,6 @@ use drover_error::Refusal;
 /// One operation on one variable. Its reply is `Reply::Variable`.
 #[derive(Clone, Debug)]
 pub struct ApplyVariable {
-    /// The operation.
     pub op: VarOp,
     /// The variable; for a check-and-set with the modify index the caller knows.
     pub var: VariableEncrypted,

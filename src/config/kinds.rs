@@ -42,7 +42,6 @@ pub(super) fn above_zero<V: FromNode + Clone + Default + PartialEq>(
     }
 }
 
-/// A block.
 pub(super) fn block<V: Block>(out: &mut V, name: &str, r: &mut BodyReader<'_>) {
     r.block(name, |r| overlay(out, r));
 }

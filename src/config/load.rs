@@ -38,7 +38,6 @@ pub enum ConfigError {
     Address {
         /// Which setting.
         what: &'static str,
-        /// Its text.
         text: String,
     },
     /// The configuration as a whole cannot work; all reasons.

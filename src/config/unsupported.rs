@@ -61,7 +61,6 @@ pub fn advice(path: &str) -> Option<&'static str> {
 /// A setting that is taken since files name it everywhere, and does nothing here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WithoutEffect {
-    /// Its path.
     pub path: String,
     /// Why it does nothing.
     pub why: String,

@@ -8,7 +8,6 @@ pub struct Mark {
     pub volume: String,
     /// The plugin's own name for it.
     pub remote: String,
-    /// The allocation.
     pub alloc: String,
 }
 

@@ -46,7 +46,6 @@ pub struct Root {
 /// A volume that is wanted by an allocation.
 #[derive(Debug, Clone)]
 pub struct MountSpec {
-    /// The allocation.
     pub alloc: String,
     /// The volume's namespace.
     pub namespace: String,
@@ -90,7 +89,6 @@ impl std::fmt::Debug for Secrets {
 /// A volume that an allocation gives back.
 #[derive(Debug, Clone)]
 pub struct Returned {
-    /// The allocation.
     pub alloc: String,
     /// The volume's namespace.
     pub namespace: String,

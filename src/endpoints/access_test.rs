@@ -1,4 +1,4 @@
-//! What each method asks of its caller is asked of everybody who may call.
+//! What each method requires of its caller is checked of all that may call.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::rpc::caller::Caller;
 use crate::rpc::duplex::Duplex;
 use crate::rpc::service::{Access, Dispatch as _};
 
-/// The methods that are open to all (AUTH-12), and that of new nodes, whom nobody knows yet.
+/// The methods that are open to all (AUTH-12), and that of new nodes, which no server knows yet.
 const OPEN: [&str; 6] = [
     "ACL.GetClaimPolicies",
     "ACL.ResolveToken",
@@ -28,7 +28,7 @@ const OPEN: [&str; 6] = [
     "Status.Ping",
 ];
 
-/// Asks a method, whichever kind it is, whatever it answers.
+/// Calls a method, whichever kind it is, whatever it answers.
 async fn requested(
     served: &crate::rpc::service::Service<Clients>,
     name: &str,
@@ -56,9 +56,9 @@ async fn requested(
     answer
 }
 
-/// Every method but those that are open to all, asked about a node by nobody, by a token that may
-/// do everything, by another node with its own name and with this one's, by a forged secret; and by
-/// the node itself, which is let in.
+/// Every method but those that are open to all, called about a node by an anonymous caller, by a
+/// token that may do everything, by another node with its own name and with this one's, by a forged
+/// secret; and by the node itself, which is let in.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acl_18_auth_01_auth_12_csi_20_no_method_answers_who_is_not_who_it_asks_for() {
     const OWN: [&str; 2] = [AllocGetAllocs::NAME, ServiceDelete::NAME];
@@ -78,7 +78,7 @@ async fn acl_18_auth_01_auth_12_csi_20_no_method_answers_who_is_not_who_it_asks_
     for (name, access) in served.methods() {
         if matches!(access, Public | NewNode) {
             open.push(name);
-            // Whatever is answered: who asks is found out.
+            // Whatever is answered: who calls is found out.
             let _ = requested(&served, name, ("", ROOT), &about).await;
             continue;
         }
@@ -94,13 +94,13 @@ async fn acl_18_auth_01_auth_12_csi_20_no_method_answers_who_is_not_who_it_asks_
             (FORGED, NODE),
         ] {
             let (node, token) = who;
-            // A token is proof where it is asked for; any node's secret is, of that node, where
-            // what is asked for is about none.
+            // A token is proof where it is required; any node's secret is, of that node, where what
+            // is requested is about none.
             let proves = match access {
                 NodeOrToken => token == ROOT || who == (other, OTHER),
                 Agent => who == (other, OTHER),
                 Token(_) | Management => token == ROOT,
-                // Of several things each node is told, or may remove, what is its own.
+                // Of several things each node gets, or may remove, what is its own.
                 _ => who == (other, OTHER) && OWN.contains(&name),
             };
             if proves {
@@ -111,7 +111,7 @@ async fn acl_18_auth_01_auth_12_csi_20_no_method_answers_who_is_not_who_it_asks_
             assert!(denied, "{name} by {node:?} {token:?}: {answer:?}");
             tried += 1;
         }
-        // It says whose claim it gives back in another place, and is asked of that node.
+        // It says whose claim it gives back in another place, and is checked for that node.
         if name == CsiVolumeUnpublish::NAME {
             continue;
         }

@@ -1,8 +1,8 @@
-//! Access control for those who serve requests without tables: clients ask what a token is, and
+//! Access control for agents that serve requests without tables: clients query what a token is, and
 //! what its roles and policies say.
 //!
-//! A node that has proved who it is may ask for all of it. Everybody else gets what the token holds
-//! that he calls with.
+//! A node that has proved who it is may query all of it. Every other caller gets what the token
+//! holds that it calls with.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -34,16 +34,16 @@ const MOST: usize = 1_000;
 /// Bytes of rules in one answer.
 const MOST_RULES: usize = 8 << 20;
 
-/// What a caller may be told.
+/// What a caller may learn.
 enum TokenScope {
-    /// Whatever he asks for.
+    /// Whatever it requests.
     All,
     /// What this token holds.
     Of(Arc<AclToken>),
 }
 
 impl TokenScope {
-    /// What somebody may be told: a node and a manager everything, who has no token nothing.
+    /// What a caller may learn: a node and a manager everything, a caller without a token nothing.
     fn to(who: Identity) -> Result<Self, Refusal> {
         who.accepted()?;
         match who.token {
@@ -54,7 +54,7 @@ impl TokenScope {
         }
     }
 
-    /// Whether every one of these is among those that he holds.
+    /// Whether every one of these is among those that the caller holds.
     fn covers(
         &self,
         requested: &[String],
@@ -76,7 +76,7 @@ impl Clients {
         }
     }
 
-    /// Does the work over a view, for a caller who may be told something.
+    /// Does the work over a view, for a caller that may learn something.
     async fn reported<T: Send + 'static>(
         self: &Arc<Self>,
         call: &Call,
@@ -105,8 +105,8 @@ fn demand(allowed: bool) -> Result<(), Refusal> {
     }
 }
 
-/// `ACL.ResolveToken`: the token that has a secret; it is not repeated. Who knows the secret may
-/// know the token.
+/// `ACL.ResolveToken`: the token that has a secret; it is not repeated. A caller that knows the
+/// secret may know the token.
 pub(super) async fn resolve_token(
     clients: Arc<Clients>,
     _call: Call,
@@ -127,7 +127,7 @@ pub(super) async fn resolve_token(
 }
 
 /// `ACL.GetClaimPolicies`: the workload that something was signed of, as long as it lives, and the
-/// policies of its part of its job. Who has what was signed may know them.
+/// policies of its part of its job. A caller that has what was signed may know them.
 pub(super) async fn get_claim_policies(
     clients: Arc<Clients>,
     _call: Call,
@@ -153,7 +153,7 @@ pub(super) async fn get_claim_policies(
     })
 }
 
-/// `ACL.WhoAmI`: who calls, as every method sees him (ACL-18). It needs no right and is for finding
+/// `ACL.WhoAmI`: the caller, as every method sees it (ACL-18). It needs no right and is for finding
 /// faults; no route of the HTTP API answers it (ACL-19).
 pub(super) async fn who_am_i(
     clients: Arc<Clients>,

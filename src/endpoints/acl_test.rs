@@ -1,4 +1,4 @@
-//! Who is told what of access control.
+//! Who learns what of access control.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -150,7 +150,7 @@ impl World {
             .unwrap()
     }
 
-    /// The policies that a caller is told of these.
+    /// The policies that a caller gets of these.
     async fn policies(&self, who: (&str, &str), names: &[&str]) -> Result<Vec<String>, Refusal> {
         let names = names.iter().map(|name| (*name).to_owned()).collect();
         let request = AclPolicySetRequest { names };
@@ -274,13 +274,13 @@ async fn acl_18_auth_06_whoever_asks_is_told_who_he_is() {
     assert_eq!(who("", ROOT).await.unwrap(), ("management".into(), none()));
     let node = world.node.clone();
     assert_eq!(who(&node, NODE).await.unwrap(), (none(), node.clone()));
-    // A secret that is nobody's says nothing of whose it is not.
+    // A secret that no identity has says nothing of whose it is not.
     let forged = who(&node, "44444444-2222-4333-8444-555555555555").await;
     assert_eq!(forged.unwrap_err().code, Code::PermissionDenied);
     world.server.shutdown().await;
 }
 
-/// Also where nobody asked before who that is, and the method asks for something else.
+/// Also where it was not looked up before who that is, and the method requires something else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn auth_07_auth_11_who_is_denied_at_first_sight_is_counted_and_written_down_as_who_he_is() {
     let world = World::start(true).await;
@@ -306,7 +306,7 @@ async fn auth_07_auth_11_who_is_denied_at_first_sight_is_counted_and_written_dow
     let before = counted();
     let denied = world.call::<NodeGetNode>(("", CI), request).await;
     assert_eq!(denied.unwrap_err().code, Code::PermissionDenied);
-    assert!(counted() > before, "he was counted as somebody else");
+    assert!(counted() > before, "it was counted as another caller");
     let log = world.server.requests.records().expect("one is kept");
     let requested = RequestQuery {
         class: Some(Class::Denied),
@@ -419,7 +419,7 @@ async fn auth_13_without_acls_a_node_still_proves_that_it_is_one() {
     assert_eq!(by("", "").await.unwrap_err().code, Code::PermissionDenied);
     assert_eq!(by("", ROOT).await.unwrap_err().code, Code::PermissionDenied);
     assert!(by(&world.node, NODE).await.unwrap().node.is_some());
-    // Everything else is everybody's.
+    // Everything else is open to every caller.
     let who = world.server.gate.authenticate(Some("whatever"), "").await;
     assert!(who.unwrap().is_management());
     let who = world.server.gate.authenticate(None, "").await;

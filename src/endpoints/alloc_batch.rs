@@ -52,7 +52,7 @@ pub(super) trait Lane: Send + Sync + 'static {
         command: Arc<dyn Command>,
         origin: Origin,
     ) -> BoxFuture<'_, Result<Committed, Refusal>>;
-    /// Who speaks where many nodes act at once.
+    /// The origin of what many nodes cause at once.
     fn gathered(&self) -> Origin;
 }
 
@@ -88,7 +88,8 @@ impl Batcher {
     }
 
     /// Takes a node's updates. One that is larger than an update may be is cut: a client that was
-    /// refused would say the same again and again, and nobody would learn what matters of it.
+    /// refused would report the same again and again, and servers would never learn what matters of
+    /// it.
     pub(super) async fn submit(
         &self,
         node: String,
@@ -118,7 +119,7 @@ impl Batcher {
         answered.await.map_err(|_| ends())?
     }
 
-    /// Says once of an allocation that what is told of it is too much.
+    /// Logs once of an allocation that what is reported of it is too much.
     fn report_cut(&self, alloc: &Allocation, size: usize) {
         let mut cut = self.cut.lock();
         if cut.len() >= MAX_CUT {
@@ -190,7 +191,7 @@ async fn send(lane: Arc<dyn Lane>, parts: Vec<BatchPart>) {
     }
 }
 
-/// One command made of many; parts that are refused are left out and told so.
+/// One command made of many; parts that are refused are left out and answered so.
 struct UpdateBatch {
     commands: Vec<Arc<UpdateAllocsFromClient>>,
     heard: Mutex<Heard>,
@@ -230,7 +231,7 @@ impl Command for UpdateBatch {
             ..Default::default()
         };
         let (mut jobs, mut nodes) = (BTreeSet::new(), BTreeSet::new());
-        // Nothing of a decision that was given up is told.
+        // Nothing of a decision that was given up is answered.
         *self.heard.lock() = Heard::of(self.commands.len());
         let mut heard = Heard::default();
         let names_nodes = names_nodes(view)?;

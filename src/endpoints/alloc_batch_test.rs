@@ -1,4 +1,4 @@
-//! Many nodes tell at once, and what is wrong with one of them is its own.
+//! Many nodes report at once, and what is wrong with one of them is its own.
 
 use drover_events::alloc::REPORT_LEVEL;
 use drover_events::cluster::VersionBarrierRaised;
@@ -189,7 +189,7 @@ impl Stage {
     }
 }
 
-/// A node tells of allocations.
+/// A node reports allocations.
 async fn submit(to: &Batcher, number: usize, allocs: Vec<Allocation>) -> Result<u64, Refusal> {
     let node = node(number).id;
     let origin = Origin {
@@ -263,7 +263,7 @@ async fn who_tells_alone_is_said_to_have_told_it() {
     assert_eq!(actors(), [Actor::server("s", "gathered")]);
 }
 
-/// What two nodes tell of one job needs one evaluation, and each part's ids are its own.
+/// What two nodes report of one job needs one evaluation, and each part's ids are its own.
 #[tokio::test]
 async fn many_parts_are_decided_as_one() {
     let stage = Stage::new(3, "");
@@ -301,7 +301,7 @@ async fn many_parts_are_decided_as_one() {
     assert!(ids.len() == 600 && ids.contains(&id.0));
 }
 
-/// Each once, and also one that is waited for and has nothing new to tell (SCH-12).
+/// Each once, and also one that is waited for and has nothing new to report (SCH-12).
 #[tokio::test]
 async fn the_nodes_that_report_are_named_beside_their_allocations() {
     let stage = Stage::new(3, "");
@@ -339,7 +339,7 @@ async fn the_nodes_that_report_are_named_beside_their_allocations() {
     }
 }
 
-/// What an earlier decision refused says nothing where the next one fails, and what nobody decided
+/// What an earlier decision refused says nothing where the next one fails, and what was not decided
 /// is answered all the same.
 #[tokio::test]
 async fn every_part_hears_why_its_batch_is_not_taken() {
@@ -348,7 +348,7 @@ async fn every_part_hears_why_its_batch_is_not_taken() {
     for decides in [vec![], vec![readable, damaged()]] {
         let decisions = decides.len();
         let batcher = Batcher::start(Arc::new(Leaderless(decides)));
-        // The second one tells of an allocation that is not its own.
+        // The second one reports an allocation that is not its own.
         let (one, other) = tokio::join!(
             submit(&batcher, 0, vec![update(0, "running")]),
             submit(&batcher, 1, vec![update(1, "running")])
@@ -374,7 +374,7 @@ async fn a_part_that_always_fails_costs_the_others_nothing() {
     }
 }
 
-/// A client is not told to say it again, for it would say the same.
+/// A client is not to report it again, for it would report the same.
 #[tokio::test]
 async fn of_an_update_that_is_too_large_what_matters_is_taken() {
     let stage = Stage::new(3, "");

@@ -44,7 +44,7 @@ fn digest(secret: &str) -> impl Into<[u8; 32]> + Deref<Target = [u8]> {
 }
 
 /// What is never refused for there being too much of it: a node whose heartbeat is refused would be
-/// taken for lost, a session is what a server asked for, and what is forwarded is counted as the
+/// taken for lost, a session is what a server requested, and what is forwarded is counted as the
 /// request that it is.
 const UNCOUNTED: [&str; 3] = [
     NodeUpdateStatus::NAME,
@@ -52,8 +52,8 @@ const UNCOUNTED: [&str; 3] = [
     ServerForward::NAME,
 ];
 
-/// What a node asks about those who ask it: as often as they like, so it is counted apart from what
-/// the node does itself.
+/// What a node queries about its own callers: as often as they call, so it is counted apart from
+/// what the node does itself.
 const FOR_OTHERS: [&str; 4] = [
     AclResolveToken::NAME,
     AclGetClaimPolicies::NAME,
@@ -75,7 +75,7 @@ enum Proof {
     NoNode,
 }
 
-/// That somebody may write, and in whose name he does: asking him makes one, and nothing else.
+/// That a caller may write, and in whose name: only checking a caller makes one.
 pub(super) struct Allowed(Origin);
 
 impl Allowed {
@@ -87,13 +87,13 @@ impl Allowed {
         })
     }
 
-    /// What nobody was asked for.
+    /// What no caller was checked for.
     #[cfg(test)]
     pub(super) const fn unrequested(origin: Origin) -> Self {
         Self(origin)
     }
 
-    /// Lets somebody write on a condition over who he is.
+    /// Lets a caller write on a condition over its identity.
     ///
     /// # Errors
     /// 403.
@@ -105,7 +105,7 @@ impl Allowed {
         }
     }
 
-    /// Where what he writes comes from.
+    /// Where what the caller writes comes from.
     pub(super) const fn origin(&self) -> &Origin {
         &self.0
     }
@@ -116,7 +116,8 @@ impl Allowed {
     }
 }
 
-/// The server as handlers have it: it takes commands of those only who were asked whether they may.
+/// The server as handlers have it: it takes commands only of callers of which it was checked that
+/// they may.
 pub(super) struct Guarded(Arc<Server>);
 
 impl Deref for Guarded {
@@ -132,7 +133,7 @@ impl Guarded {
         Self(server)
     }
 
-    /// Submits a command of who may; its index.
+    /// Submits a command of a caller that may; its index.
     pub(super) async fn submit(
         &self,
         allowed: &Allowed,
@@ -237,13 +238,13 @@ impl Clients {
         Ok(Proof::Proved)
     }
 
-    /// Whether somebody of the cluster calls: a server, or the node that it names.
+    /// Whether a member of the cluster calls: a server, or the node that it names.
     pub(super) async fn admits(self: &Arc<Self>, call: &Call) -> bool {
         self.is_server(call) || self.knows(call).await
     }
 
-    /// Whether a call is from the node that it names. Everybody may ask that, so it is looked up
-    /// beside the line of those who proved it.
+    /// Whether a call is from the node that it names. Every caller may have that looked up, so it
+    /// is done beside the line of those that proved it.
     pub(super) async fn knows(self: &Arc<Self>, call: &Call) -> bool {
         if call.node.is_empty() {
             return false;
@@ -260,7 +261,7 @@ impl Clients {
     }
 
     /// What a caller is called where calls are counted: a node only once it has proved that it is
-    /// (AUTH-07). None where callers are not told apart.
+    /// (AUTH-07). None where callers are not distinguished.
     pub(super) fn label(&self, call: &Call) -> Option<String> {
         let config = self.server.configured();
         if !config.acl.enabled || config.telemetry.disable_rpc_rate_metrics_labels {
@@ -269,8 +270,8 @@ impl Clients {
         Some(self.identity(call).label())
     }
 
-    /// Counts a call against what its caller and his address may make; those of [`UNCOUNTED`] are
-    /// counted against nothing.
+    /// Counts a call against what its caller and the caller's address may make; those of
+    /// [`UNCOUNTED`] are counted against nothing.
     pub(super) async fn within(
         self: &Arc<Self>,
         rates: &Rates,
@@ -348,7 +349,7 @@ impl Clients {
     }
 
     /// Who calls: the one step that finds it out, for every method (AUTH-01). It refuses nothing. A
-    /// node that proves that it is one is it; everybody else is what his token is.
+    /// node that proves that it is one is it; every other caller is what its token is.
     pub(super) async fn authenticate(self: &Arc<Self>, call: &Call) -> Result<Identity, Refusal> {
         let gate = &self.server.gate;
         let mut identity = match self.knows(call).await {
@@ -367,17 +368,17 @@ impl Clients {
         Ok(identity)
     }
 
-    /// Asks of a caller what a method asks of all its callers.
+    /// Checks of a caller what a method requires of all its callers.
     pub(super) async fn admit(
         self: &Arc<Self>,
         access: Access,
         call: &Call,
     ) -> Result<(), Refusal> {
         let may = match access {
-            // Whom they are about stands in the request: the handler asks.
+            // Which node they are about stands in the request: the handler checks.
             Access::NodeOrToken | Access::NodeOr(_) | Access::Token(_) => true,
             Access::Public | Access::NewNode => true,
-            // One that is gone has nothing to prove itself by: it is told so.
+            // A node that is gone has nothing to prove itself by: it is answered so.
             Access::NodeOrGone if is_found(call) => true,
             Access::NodeOrGone => !matches!(self.proof(call, &call.node).await?, Proof::Wrong),
             Access::Node if is_found(call) => true,

@@ -1,13 +1,13 @@
-//! How long a question waits for a change.
+//! How long a query waits for a change.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-/// What a question waits that names no time.
+/// How long a query waits that names no time.
 const DEFAULT_WAIT: Duration = Duration::from_secs(300);
 
-/// The time asked for, nanoseconds, within bounds; up to a sixteenth more, so that not all come
+/// The requested time, nanoseconds, within bounds; up to a sixteenth more, so that not all come
 /// back at once.
 pub(super) fn wait_time(requested: i64) -> Duration {
     let requested = u64::try_from(requested).map_or(Duration::ZERO, Duration::from_nanos);
@@ -19,7 +19,7 @@ pub(super) fn wait_time(requested: i64) -> Duration {
     wait + wait.mul_f64(rand::random::<f64>() / 16.0)
 }
 
-/// How many nodes are told of their allocations at a time.
+/// How many nodes are answered about their allocations at a time.
 const AT_A_TIME: u32 = 8;
 /// How far apart such groups are. One that waits for its turn hears of all that changed for it
 /// meanwhile.

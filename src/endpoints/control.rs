@@ -44,7 +44,7 @@ pub(super) async fn dial(
     requested: ControlRequest,
     stream: Duplex,
 ) -> Result<(), Refusal> {
-    // Only here: who asks asks all the others too.
+    // Only here: the caller calls all the others too.
     let there = clients
         .server
         .sessions

@@ -32,7 +32,7 @@ fn node(number: usize, secret: &str) -> Node {
     node
 }
 
-/// Two nodes, a volume, and an allocation of the first node that asks for it.
+/// Two nodes, a volume, and an allocation of the first node that uses it.
 async fn world() -> (World, (String, String)) {
     let world = World::start().await;
     for node in [node(1, SECRET), node(2, OTHER)] {
@@ -225,7 +225,7 @@ async fn csi_20_a_node_takes_and_gives_back_for_its_own_allocations_only() {
     let text = format!("volume \"data\" is in use by allocation \"{alloc}\"");
     assert_eq!(operator.await.unwrap_err(), Refusal::by_rule(text));
     assert!(row().past_claims.is_empty());
-    // Its client is not connected here: what can be done is recorded, and the rest is told.
+    // Its client is not connected here: what can be done is recorded, and the rest is answered.
     let waits = world
         .call::<CsiVolumeUnpublish>(own, release(&node, &alloc))
         .await;

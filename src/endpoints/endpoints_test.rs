@@ -1,4 +1,4 @@
-//! Who calls, and how much he may say at once.
+//! Who calls, and how much a caller may send at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -157,7 +157,7 @@ impl World {
     }
 }
 
-/// What a node asks of volumes.
+/// What a node requests of volumes.
 fn claims_of(
     node: &str,
 ) -> (
@@ -184,8 +184,8 @@ fn claims_of(
     (taken, released, unpublished)
 }
 
-/// Whether a node or a registration exists is not told to who proved nothing. Only a heartbeat
-/// says that the node is gone: clients register again then.
+/// Whether a node or a registration exists is not shown to a caller that proved nothing. Only a
+/// heartbeat says that the node is gone: clients register again then.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_is_unknown_is_answered_as_a_secret_that_is_wrong() {
     let world = World::start().await;
@@ -215,7 +215,7 @@ async fn a_node_that_is_unknown_is_answered_as_a_secret_that_is_wrong() {
     let answer = world.call::<NodeUpdateStatus>(own, beat(&world.node)).await;
     let answer = answer.unwrap();
     assert!(answer.heartbeat_ttl > 0);
-    // It hears of the servers that it may ask.
+    // It gets the servers that it may call.
     let server = NodeServerInfo {
         rpc_advertise_addr: world.server.me.rpc_addr.clone(),
         datacenter: "dc1".to_owned(),
@@ -224,8 +224,8 @@ async fn a_node_that_is_unknown_is_answered_as_a_secret_that_is_wrong() {
     world.server.shutdown().await;
 }
 
-/// Who it was stands in the log: the node that tells something, or the server, where it gathered
-/// what many told at once.
+/// Who it was stands in the log: the node that reports something, or the server, where it gathered
+/// what many reported at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_node_tells_is_logged_in_its_name() {
     use super::alloc_batch::Lane as _;

@@ -1,4 +1,4 @@
-//! Host volumes, and what groups hold of them, for whoever has a token: the same as the routes of
+//! Host volumes, and what groups hold of them, for callers with a token: the same as the routes of
 //! the HTTP API, by the same functions.
 
 use std::sync::Arc;
@@ -23,10 +23,10 @@ use crate::rpc::methods::WriteResponse;
 use crate::rpc::service::Call;
 use crate::table_reads::{read_for_decision, spawn_detached};
 
-/// How many rows one answer may hold; whoever has more asks by prefix.
+/// How many rows one answer may hold; a caller with more selects by prefix.
 const MOST: usize = 10_000;
 
-/// Somebody who calls, and what he may.
+/// A caller, and what it may do.
 struct Asker(Identity);
 
 impl Asker {
@@ -37,8 +37,8 @@ impl Asker {
         }
     }
 
-    /// Takes of a namespace's share, which the same requests over HTTP have: where he may do
-    /// something, for nobody else is told of it.
+    /// Takes of a namespace's share, which the same requests over HTTP have: where the caller may
+    /// do something, for no other caller learns of it.
     fn take(&self, clients: &Clients, namespace: &str) -> Result<(), Refusal> {
         match self.0.acl.namespace_visible(namespace) {
             true => clients.requests.take_of_namespace(namespace),
@@ -46,7 +46,7 @@ impl Asker {
         }
     }
 
-    /// Lets him do this in a namespace.
+    /// Lets the caller do this in a namespace.
     fn demand(&self, namespace: &str, one: Ns) -> Result<Allowed, Refusal> {
         Allowed::when(&self.0, self.may(namespace, one))
     }
@@ -77,7 +77,7 @@ fn requested(
         _ => named(namespace),
     };
     asker.take(clients, &namespace)?;
-    // Who may not is not told what else is wrong.
+    // A caller that may not does not learn what else is wrong.
     let allowed = asker.demand(&namespace, right)?;
     let missing = || Refusal::bad_request("missing volume definition");
     let mut volume = volume.ok_or_else(missing)?;
@@ -125,7 +125,7 @@ pub(super) async fn register(
     })
 }
 
-/// What of a request nobody acts on, in the words of the same request over HTTP.
+/// What of a request has no effect, in the words of the same request over HTTP.
 fn warnings(policy_override: bool) -> String {
     match policy_override {
         true => "\"field PolicyOverride\" means nothing here and was ignored".to_owned(),
@@ -152,7 +152,7 @@ pub(super) async fn delete(
     Ok(WriteResponse { index })
 }
 
-/// Waits until a table is above an index, as long as somebody waits for it; whether it waited.
+/// Waits until a table is above an index, as long as the call waits for it; whether it waited.
 async fn above(clients: &Clients, table: u16, index: u64, time: i64) -> bool {
     let projections = &clients.server.projections;
     if index == 0 {
@@ -162,7 +162,7 @@ async fn above(clients: &Clients, table: u16, index: u64, time: i64) -> bool {
     let mut waited = false;
     loop {
         let waiter = projections.watch().register(&[Interest::Table(table)]);
-        // What came before this look woke nobody.
+        // What came before this look woke no waiter.
         if projections.view().table_index_of(table) > index {
             return waited;
         }
@@ -173,8 +173,8 @@ async fn above(clients: &Clients, table: u16, index: u64, time: i64) -> bool {
     }
 }
 
-/// Who may read host volumes of a namespace, once a table is above an index: by the rights of then,
-/// for they may have gone while he waited.
+/// A caller that may read host volumes of a namespace, once a table is above an index: by the
+/// rights of then, for they may have gone while the call waited.
 async fn reader(
     clients: &Arc<Clients>,
     call: &Call,
@@ -250,7 +250,7 @@ fn one_more(rows: usize) -> Result<(), Refusal> {
     match rows < MOST {
         true => Ok(()),
         false => Err(Refusal::by_rule(format!(
-            "there are more than {MOST} of these; ask by prefix, node or job"
+            "there are more than {MOST} of these; select by prefix, node or job"
         ))),
     }
 }
@@ -295,7 +295,7 @@ pub(super) async fn claims(
     read_for_decision(find).await?
 }
 
-/// `TaskGroupHostVolumeClaim.Delete`: the right is asked for where the claim is.
+/// `TaskGroupHostVolumeClaim.Delete`: the right is checked where the claim is.
 pub(super) async fn release(
     clients: Arc<Clients>,
     call: Call,
@@ -306,7 +306,7 @@ pub(super) async fn release(
     let (view, id) = (clients.server.projections.view(), request.claim_id);
     let named = id.clone();
     let namespace = read_for_decision(move || namespace_of(&view, &named)).await??;
-    // A claim of a namespace that is none of his business is one that is not there.
+    // A claim of a namespace that the caller may not see is answered as one that is not there.
     let missing = || Refusal::by_rule("claim not found");
     let namespace = namespace.ok_or_else(missing)?;
     let allowed = asker.demand(&namespace, Ns::HostVolumeDelete);

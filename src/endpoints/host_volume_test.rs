@@ -1,4 +1,4 @@
-//! Host volumes for whoever has a token: what he may, and what he is told.
+//! Host volumes for callers with a token: what they may do, and what they learn.
 
 use drover_events::model::{HostVolume, HostVolumeCapability};
 use drover_testkit::fixtures;
@@ -17,7 +17,7 @@ use crate::rpc::host_volume::*;
 use crate::rpc::methods::WriteResponse;
 use crate::rpc::service::{Access, Dispatch as _};
 
-/// The client of a node that does what it is asked.
+/// The client of a node that does what is requested.
 fn handlers() -> Service<()> {
     Service::new(Arc::new(()))
         .method::<ClientHostVolumeCreate, _, _>(
@@ -212,7 +212,7 @@ async fn who_waits_is_answered_by_the_rights_of_then() {
 async fn who_has_no_right_is_refused_whatever_he_asks() {
     let world = world().await;
     let id = fixtures::node(9).id;
-    // Neither a token without the right, nor a node, nor nobody.
+    // Neither a token without the right, nor a node, nor an anonymous caller.
     let node = (world.node.as_str(), NODE);
     for who in [("", CI), ("", ""), node, ("", "no-token")] {
         let mut said = Vec::new();
@@ -248,8 +248,8 @@ async fn who_has_no_right_is_refused_whatever_he_asks() {
     }
 }
 
-/// Calls too take of a namespace's share of requests, and only whoever may do something there is
-/// told of it.
+/// Calls too take of a namespace's share of requests, and only a caller that may do something there
+/// learns of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn auth_09_a_call_about_host_volumes_takes_of_its_namespaces_share() {
     let world = world().await;

@@ -37,7 +37,7 @@ async fn auth_10_a_setting_takes_the_names_of_callers_away_and_calls_are_counted
     let before = nameless(&world.server.prometheus());
     for _ in 0..2 {
         let who = world.call::<AclWhoAmI>(("", SECRET), Empty {}).await;
-        let known = who.unwrap().identity.acl_token.expect("his token");
+        let known = who.unwrap().identity.acl_token.expect("the caller's token");
         assert_eq!(known.accessor_id, ACCESSOR, "it is known who calls");
     }
     let metrics = world.server.prometheus();

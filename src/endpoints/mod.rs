@@ -72,9 +72,9 @@ pub struct Clients {
     requests: Arc<Rates>,
 }
 
-/// What callers may ask for in a second.
+/// What callers may request in a second.
 pub struct Limited {
-    /// How many calls, by who makes them and from where.
+    /// How many calls, by their caller and from where.
     pub calls: Arc<Rates>,
     /// Of how many requests a namespace's share is, which calls that stand for one take of.
     pub requests: Arc<Rates>,
@@ -103,7 +103,7 @@ pub fn service(server: Arc<Server>, beat: Beat) -> Service<Clients> {
     service_within(server, beat, Limited::none())
 }
 
-/// The same, of which callers may ask so much.
+/// The same, of which callers may request so much.
 pub fn service_within(server: Arc<Server>, beat: Beat, limited: Limited) -> Service<Clients> {
     let rates = limited.calls;
     let batch = alloc_batch::Batcher::start(server.clone());
@@ -118,7 +118,8 @@ pub fn service_within(server: Arc<Server>, beat: Beat, limited: Limited) -> Serv
     of_host_volumes(of_volumes(Service::new(clients)))
         .labelled_by(Clients::label)
         .found_by(async |clients: Arc<Clients>, call: Call| {
-            // Where that cannot be read he is nobody here; what the method asks says why.
+            // Where that cannot be read the caller is not known here; the check of the method says
+            // why.
             let _ = clients.authenticate(&call).await;
         })
         .limited_by(move |clients: Arc<Clients>, name, call: Call| {
@@ -177,7 +178,7 @@ const EXTERNAL: &str = "csi-list-volume and plugin:read";
 /// Seeing a volume.
 const READ: &str = "csi-read-volume or csi-mount-volume or read-job, and plugin:read";
 
-/// Volumes and plugins for whoever calls with a token.
+/// Volumes and plugins for callers with a token.
 fn of_volumes(service: Service<Clients>) -> Service<Clients> {
     service
         .method::<calls::VolumeList, _, _>(Token(LIST), volumes::list)
@@ -195,7 +196,7 @@ fn of_volumes(service: Service<Clients>) -> Service<Clients> {
         .method::<calls::PluginDelete, _, _>(Management, volumes::delete_plugin)
 }
 
-/// Host volumes for whoever calls with a token.
+/// Host volumes for callers with a token.
 fn of_host_volumes(service: Service<Clients>) -> Service<Clients> {
     service
         .method::<HostVolumeCreate, _, _>(Token("host-volume-create"), host_volume::create)

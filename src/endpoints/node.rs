@@ -1,4 +1,4 @@
-//! Nodes: registration, heartbeats, what they tell.
+//! Nodes: registration, heartbeats, what they report.
 
 use std::sync::Arc;
 

@@ -41,7 +41,7 @@ pub(super) async fn client_allocs(
         let mut interests = vec![Interest::row::<NodeUses>(node.as_str())];
         interests.extend(allocs.keys().map(|id| Interest::row::<Allocs>(id.as_str())));
         let waiter = projections.watch().register(&interests);
-        // What came between the two looks woke nobody.
+        // What came between the two looks woke no waiter.
         let view = projections.view();
         if view.index() != index {
             let before = allocs;
@@ -74,7 +74,7 @@ fn gone(before: &BTreeMap<String, u64>, now: &BTreeMap<String, u64>) -> bool {
     before.keys().any(|id| !now.contains_key(id))
 }
 
-/// What is told of an allocation before it is fetched.
+/// What a node learns of an allocation before it is fetched.
 #[derive(serde::Deserialize)]
 struct AllocVersion {
     #[serde(rename = "Alloc", default)]
@@ -95,7 +95,7 @@ async fn read(view: View, node: &str) -> Result<(u64, BTreeMap<String, u64>), Re
         let mut out = BTreeMap::new();
         let mut cursor =
             view.index_cursor::<AllocsByNode>(&Scan::with_key_prefix::<Id>(node.as_str()));
-        // Every node asks, and most are told of few of many: no more of a row is decoded.
+        // Every node queries it, and most have few of many: no more of a row is decoded.
         while let Some(AllocVersion { alloc }) = cursor.next_part()? {
             out.insert(alloc.id, alloc.alloc_modify_index);
         }
@@ -104,16 +104,16 @@ async fn read(view: View, node: &str) -> Result<(u64, BTreeMap<String, u64>), Re
     read_for_decision(rows).await?
 }
 
-/// `Alloc.GetAllocs`: waits until the index is applied here, and leaves out what does not exist.
-/// Who has not proved that he is a node waits for nothing, and learns nothing: not even whether
-/// there is such an allocation.
+/// `Alloc.GetAllocs`: waits until the index is applied here, and leaves out what does not exist. A
+/// caller that has not proved that it is a node waits for nothing, and learns nothing: not even
+/// whether there is such an allocation.
 pub(super) async fn get_allocs(
     clients: Arc<Clients>,
     call: Call,
     request: AllocsGetRequest,
 ) -> Result<AllocsGetResponse, Refusal> {
     if request.alloc_ids.len() > MAX_ALLOCS {
-        let text = format!("at most {MAX_ALLOCS} allocations can be asked for at once");
+        let text = format!("at most {MAX_ALLOCS} allocations can be requested at once");
         return Err(Refusal::bad_request(text));
     }
     let projections = &clients.server.projections;

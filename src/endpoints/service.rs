@@ -87,7 +87,7 @@ pub(super) async fn delete(
     call: Call,
     request: ServiceDeleteRequest,
 ) -> Result<WriteResponse, Refusal> {
-    // Who is no node does not learn either whether there is such a registration.
+    // A caller that is no node does not learn either whether there is such a registration.
     clients.authorize_node(&call, &call.node).await?;
     let (view, key) = (
         clients.server.projections.view(),

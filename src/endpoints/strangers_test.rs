@@ -1,4 +1,4 @@
-//! Strangers who ask without end.
+//! Strangers that call without end.
 
 use std::time::Duration;
 
@@ -36,9 +36,9 @@ async fn auth_09_of_strangers_who_ask_without_end_some_are_written_down_and_the_
         ask(many, ("", "guess")).await;
     }
     ask(one, ("", "guess")).await;
-    // Whoever has proved that he is somebody is written down each time, whatever strangers do.
+    // A caller that has proved who it is is written down each time, whatever strangers do.
     ask(many, (&world.other, OTHER)).await;
-    // So is who has a token that the method does not ask for.
+    // So is one with a token that the method does not require.
     ask(many, ("", ROOT)).await;
     let log = world.server.requests.records().expect("one is kept");
     let requested = RequestQuery {

@@ -1,5 +1,5 @@
-//! Volumes and plugins for whoever calls with a token. What a method does, whom it lets do it and
-//! what it refuses is what the route of the HTTP API says that does the same: it is asked.
+//! Volumes and plugins for callers with a token. What a method does, whom it lets do it and what it
+//! refuses is what the route of the HTTP API says that does the same: the method calls it.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -91,7 +91,7 @@ impl Clients {
         self.server.web.get().ok_or_else(closed)
     }
 
-    /// Asks the HTTP API in the name of the caller.
+    /// Calls the HTTP API in the name of the caller.
     async fn ask(self: &Arc<Self>, call: Call, question: Question) -> Result<Answered, Refusal> {
         let address = call.addr.parse().ok();
         let peer = Peer {
@@ -101,7 +101,7 @@ impl Clients {
         };
         let question = question.header("x-nomad-token", call.token.clone());
         let answered = self.web()?.ask(peer, question).await?;
-        // Over HTTP a node is nobody: what it is denied is written down of the call.
+        // Over HTTP a node is anonymous: what it is denied is written down of the call.
         if denies(answered.status) && !self.knows(&call).await {
             // The request has it in the request log.
             call.noted.note();

@@ -1,12 +1,12 @@
-//! Who asks, where there are no tables: the servers are asked, and what they say is kept (ACL-10,
-//! MOD-22).
+//! Who calls, where there are no tables: the servers are queried, and their answers are kept
+//! (ACL-10, MOD-22).
 //!
 //! Tokens, roles and policies are kept apart, each as long as it is configured: so a role or a
 //! policy that changes counts for all its tokens at once. A workload is kept as a token is, with
-//! what it may do. Where no server answers, what was known
-//! last goes on counting, as with Nomad: a client that is cut off still shows its logs. Servers
-//! that say that they are asked too much are there, and what was known does not count instead:
-//! whoever has had a token could go on with it for as long as he asks enough.
+//! what it may do. Where no server answers, what was known last goes on counting, as with Nomad: a
+//! client that is cut off still shows its logs. Servers that answer that they get too many requests
+//! are there, and what was known does not count instead: a caller with a revoked token could go on
+//! using it for as long as it sends enough requests.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -29,11 +29,11 @@ use crate::rpc::methods::{
 };
 use crate::rpc::{Rpc, RpcError};
 
-/// How long servers are asked.
+/// How long a query of the servers may take.
 const ASKING: Duration = Duration::from_secs(3);
-/// How long they are not asked again after that none answered.
+/// How long they are not queried again after none answered.
 const AGAIN: Duration = Duration::from_secs(5);
-/// What is kept of each kind; beyond it all is asked anew.
+/// What is kept of each kind; beyond it, servers are queried each time.
 const MOST: usize = 8_192;
 /// Names or ids that servers take in one call.
 const AT_ONCE: usize = 1_000;
@@ -55,7 +55,7 @@ type Written = (AclPolicy, Option<Arc<Policy>>);
 /// What sets of policies compile to, by their names and the indexes they were last changed at.
 type Sets = HashMap<Vec<(String, u64)>, Arc<Acl>>;
 
-/// Asks servers.
+/// Queries servers.
 pub(super) struct Far {
     caller: Caller,
     ttls: Mutex<Ttls>,
@@ -64,7 +64,7 @@ pub(super) struct Far {
     roles: RemoteCache<String, Option<AclRole>>,
     policies: RemoteCache<String, Option<Written>>,
     sets: Mutex<Sets>,
-    /// How long servers are asked, and how long not again after that none answered.
+    /// How long a query of the servers may take, and for how long none is made after none answered.
     asking: Duration,
     again: Duration,
     /// When and why no server answered last.
@@ -108,7 +108,7 @@ impl Far {
     /// Finds out what a secret is.
     ///
     /// # Errors
-    /// 503 where no server answers and nothing is known, 429 where they are asked too much.
+    /// 503 where no server answers and nothing is known, 429 where they get too many requests.
     pub(super) async fn find(&self, secret: Option<&str>) -> Result<ResolvedSecret, Refusal> {
         let Some(secret) = secret else {
             let names = BTreeSet::from([ANONYMOUS.to_owned()]);
@@ -192,7 +192,7 @@ impl Far {
         Ok((acl, held))
     }
 
-    /// Asks servers; where none answered a moment ago, that is the answer.
+    /// Queries servers; where none answered a moment ago, that is the answer.
     async fn ask<R: Rpc>(&self, requested: &R::Req) -> Result<R::Res, RpcError> {
         if let Some((when, error)) = &*self.failed.lock()
             && when.elapsed() < self.again
@@ -206,7 +206,7 @@ impl Far {
     }
 }
 
-/// A workload as servers tell of it, and what it may do.
+/// A workload as servers report it, and what it may do.
 fn working(reported: AclClaimPoliciesResponse) -> Option<Working> {
     let claim = reported.claims?;
     let policies: Vec<String> = reported.policies.keys().cloned().collect();
@@ -285,7 +285,7 @@ impl<K: Hash + Eq, V: Clone> RemoteCache<K, V> {
 }
 
 impl<V> RemoteCache<Secret, Arc<V>> {
-    /// What a secret is; servers are asked where that is not known, or was found out long ago.
+    /// What a secret is; servers are queried where that is not known, or was found out long ago.
     /// Where none answers, what was known counts.
     async fn one(
         &self,

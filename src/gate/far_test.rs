@@ -184,7 +184,7 @@ async fn acl_10_mod_22_a_token_of_nothing_but_a_role_is_what_the_servers_say_and
     assert!(!reads_logs(&asks(&gate, "").await));
     servers.policy("anonymous", "namespace \"web\" { policy = \"read\" }", 2);
     assert!(!reads_logs(&asks(&gate, "").await), "it is kept");
-    // A token that is none is asked for each time: it may be made in the next moment.
+    // A token that is none is queried each time: it may be made in the next moment.
     assert_eq!(asks(&gate, "none").await.refusal, Some(Rejection::Unknown));
     let made = servers.tokens.lock()["role"].clone();
     servers.tokens.lock().insert("none".to_owned(), made);
@@ -220,7 +220,7 @@ async fn acl_10_mod_22_what_changes_counts_in_time_and_what_was_known_while_serv
     assert!(gate.authenticate(Some("role"), "").await.is_err());
 }
 
-/// How often servers were asked for tokens, roles and policies.
+/// How often servers were queried for tokens, roles and policies.
 fn questions(servers: &Servers) -> [usize; 3] {
     ["token", "roles", "policies"].map(|kind| servers.requested(kind))
 }
@@ -309,7 +309,7 @@ async fn acl_10_servers_that_are_asked_too_much_are_not_away() {
         assert!(who.acl.namespace_allows("web", Ns::ReadLogs));
     }
     assert!(fresh.keeps("role") && !fresh.keeps("guess") && !stale.keeps("role"));
-    // Revoked, while somebody asks so much that nobody is told.
+    // Revoked, while so many requests come that no gate learns of it.
     servers.tokens.lock().clear();
     servers.busy.store(true, Ordering::Relaxed);
     let refused = stale.authenticate(Some("role"), "").await.unwrap_err();
@@ -320,7 +320,7 @@ async fn acl_10_servers_that_are_asked_too_much_are_not_away() {
         kept.acl.namespace_allows("web", Ns::ReadLogs),
         "its time is not over"
     );
-    // The next question is asked: nobody was away.
+    // The next query is made: no server was away.
     servers.busy.store(false, Ordering::Relaxed);
     let gone = stale.authenticate(Some("role"), "").await.unwrap();
     assert_eq!(gone.refusal, Some(Rejection::Unknown));
@@ -373,7 +373,7 @@ async fn auth_06_a_workload_is_what_the_servers_say_while_its_time_lasts() {
     );
     assert_eq!(servers.requested("token"), 0, "it is no token's secret");
     assert!(kept.keeps(SIGNED) && !requested.keeps(SIGNED));
-    // Nobody says otherwise; and then somebody does.
+    // No server says otherwise; and then one does.
     servers.away.store(true, Ordering::Relaxed);
     assert!(
         reads_logs(&asks(&requested, SIGNED).await),

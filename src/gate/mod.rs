@@ -1,4 +1,4 @@
-//! The gate: who asks, from what a request carries and the tables of now.
+//! The gate: who calls, from what a request carries and the tables of now.
 //!
 //! One step, which every HTTP request passes first, and every RPC that takes tokens. It refuses
 //! nothing: a token that is
@@ -6,7 +6,7 @@
 //! it was counted (AUTH-01, AUTH-06, AUTH-08). What a token may do is compiled once and shared by
 //! all that hold the same policies (`resolver.rs`).
 //!
-//! What it must not know: routes, methods, what is asked for.
+//! What it must not know: routes, methods, what is requested.
 //!
 //! Invariants:
 //! 1. What an identity may do is what the tables of now say: a change of a token, a role or a
@@ -34,11 +34,11 @@ use resolver::{ResolvedSecret, Resolver};
 pub use far::Ttls;
 pub use workload::{Attested, is_signed};
 
-/// Finds out who asks.
+/// Finds out who calls.
 pub struct Gate(Kind);
 
 enum Kind {
-    /// ACLs are off: everybody may do everything.
+    /// ACLs are off: every caller may do everything.
     Open(Arc<Acl>),
     /// ACLs are on.
     Guarded {
@@ -49,12 +49,12 @@ enum Kind {
     },
     /// ACLs are on, and the tables are elsewhere.
     Far(Box<Far>),
-    /// Whoever a test says.
+    /// The identity that a test names.
     #[cfg(test)]
     Fixed(Box<Who>),
 }
 
-/// What tables must have before they say who gives a token.
+/// What tables must have before they say whose a token is.
 pub struct Owed {
     /// As far as the log had been written when this server started.
     pub begun: u64,
@@ -89,7 +89,7 @@ impl Gate {
         Self(Kind::Open(Arc::new(Acl::management())))
     }
 
-    /// The gate of a server, which knows nobody before its tables have what is owed.
+    /// The gate of a server, which knows no caller before its tables have what is owed.
     #[must_use]
     pub fn of(
         guarded: bool,
@@ -107,7 +107,7 @@ impl Gate {
         gate
     }
 
-    /// A gate that asks the tables, and the keys of what servers signed.
+    /// A gate that reads the tables, and the keys of what servers signed.
     #[must_use]
     pub fn guarded(projections: Arc<Projections>, keyring: Arc<Keyring>) -> Self {
         let resolver = Arc::new(Resolver::default());
@@ -119,7 +119,7 @@ impl Gate {
         })
     }
 
-    /// The gate of an agent without tables, which asks servers.
+    /// The gate of an agent without tables, which queries servers.
     #[must_use]
     pub fn far(caller: Caller, ttls: Ttls) -> Self {
         Self(Kind::Far(Box::new(Far::new(caller, ttls))))
@@ -146,17 +146,17 @@ impl Gate {
         !matches!(self.0, Kind::Open(_))
     }
 
-    /// Who gives this token, or none, from this address.
+    /// The identity of a caller that gives this token, or none, from this address.
     ///
     /// # Errors
-    /// 500 where the tables cannot be read, 503 where no server answers who is asked for them.
+    /// 500 where the tables cannot be read, 503 where no server answers a query for them.
     pub async fn authenticate(&self, token: Option<&str>, addr: &str) -> Result<Identity, Refusal> {
         self.authenticate_again(token, addr, &Verified::default())
             .await
     }
 
     /// The same once more for one request: what was verified of its token is not verified again.
-    /// What he may is found out anew.
+    /// What its caller may do is found out anew.
     ///
     /// # Errors
     /// As [`Gate::authenticate`].
@@ -207,7 +207,7 @@ impl Gate {
 }
 
 impl Gate {
-    /// Whether it is known by itself what this token is, so that nobody else is asked.
+    /// Whether the gate knows by itself what this token is, so that no server is queried.
     #[must_use]
     pub fn keeps(&self, token: &str) -> bool {
         match &self.0 {
@@ -216,7 +216,7 @@ impl Gate {
         }
     }
 
-    /// Refuses to say who gives a token by a view that does not know yet.
+    /// Refuses to say whose a token is by a view that does not know yet.
     ///
     /// # Errors
     /// 503.
@@ -227,8 +227,8 @@ impl Gate {
         }
     }
 
-    /// Whether a view has less than was acknowledged before this server started: then nobody knows
-    /// who gives a token. A moment after the start it has it all.
+    /// Whether a view has less than was acknowledged before this server started: then it is not
+    /// known whose token one is. A moment after the start it has it all.
     fn is_early(&self, view: &View) -> bool {
         let index = view.index();
         matches!(&self.0, Kind::Guarded { owed, .. }
@@ -259,7 +259,7 @@ impl Gate {
         admitting(find).await?.map_err(unread)
     }
 
-    /// Who gives this token, if that was found out lately; it reads nothing.
+    /// The identity behind this token, if that was found out lately; it reads nothing.
     #[must_use]
     pub fn known(&self, token: &str, addr: &str) -> Option<Identity> {
         let Kind::Guarded {

@@ -27,7 +27,7 @@ const SETS: usize = 512;
 const ROLES: usize = 4_096;
 /// Policies that are remembered in each generation.
 const POLICIES: usize = 16_384;
-/// The policy of those who give no token.
+/// The policy of callers that give no token.
 pub(super) const ANONYMOUS: &str = "anonymous";
 /// What managers may: one and the same for all.
 static MANAGER: LazyLock<Arc<Acl>> = LazyLock::new(|| Arc::new(Acl::management()));

@@ -1,5 +1,5 @@
-//! A workload that asks: who gives what servers once signed of a task is that task for as long as
-//! its allocation lives (AUTH-06). Nothing has to be renewed or taken back for that.
+//! A workload that calls: a caller that gives what servers once signed of a task is that task for
+//! as long as its allocation lives (AUTH-06). Nothing has to be renewed or taken back for that.
 
 use std::sync::Arc;
 
@@ -31,8 +31,8 @@ pub struct Attested {
 }
 
 /// The workload that this was signed of, at a moment, Unix nanoseconds. None, where it is not
-/// signed by a key that is here, was signed for somebody else's eyes, or its allocation has ended
-/// or is not there.
+/// signed by a key that is here, was signed for another audience, or its allocation has ended or is
+/// not there.
 pub(super) fn attested(
     (keyring, verified): (&Keyring, &Verified),
     (view, token, now): (&View, &str, i64),
@@ -61,7 +61,8 @@ pub(super) fn attested(
     }))
 }
 
-/// Who gives this at a moment, Unix nanoseconds; nobody, where no workload that lives does.
+/// The identity of a caller that gives this at a moment, Unix nanoseconds;
+/// `ResolvedSecret::Nobody`, where no workload that lives has it.
 pub(super) fn find(
     resolver: &Resolver,
     keys: (&Keyring, &Verified),

@@ -1,5 +1,5 @@
-//! What this version has none of: another edition's routes, and operations that come later.
-//! Writes are refused in words, so that nobody takes silence for success.
+//! What this version has none of: another edition's routes, and operations that come later. Writes
+//! are refused in words, so that no caller takes silence for success.
 
 use super::answer::{Answer, JSON};
 use super::front::Read;

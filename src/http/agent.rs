@@ -71,7 +71,7 @@ pub(super) fn health(read: &Read<'_>) -> Result<Answer, Refusal> {
             json!({ "message": message, "ok": health.is_ok() }),
         );
     }
-    // A broker that is away is told, and no reason to send requests elsewhere.
+    // A broker that is away is reported, and no reason to send requests elsewhere.
     if wanted("event_publisher")
         && let Some(health) = publisher_health(&agent.reactor("event_publisher"))
     {

@@ -41,10 +41,10 @@ pub(super) struct Answer {
     pub(super) meta: Meta,
     /// Where the next page starts.
     pub(super) next_token: Option<String>,
-    /// What the list goes on with, where only its beginning is here: the next part is asked for
+    /// What the list goes on with, where only its beginning is here: the next part is requested
     /// with it as the token.
     pub(super) rest: Option<String>,
-    /// There is no answer yet: whoever asks has to ask again after this, and to hold nothing until
+    /// There is no answer yet: the caller has to read again after this, and to hold nothing until
     /// then.
     pub(super) again: Option<Waiter>,
     /// A JSON document that comes as a stream, and may be changed on its way.
@@ -130,7 +130,7 @@ impl Answer {
         }
     }
 
-    /// The same answer, read at an index: 0 for tables nobody wrote to.
+    /// The same answer, read at an index: 0 for tables that nothing wrote to.
     #[must_use]
     pub(super) fn at(mut self, index: u64) -> Self {
         self.meta = Meta::Read(index);
@@ -184,7 +184,7 @@ impl From<Refusal> for Answer {
         let (status, after) = (crate::net::status(error.code), error.retry_after);
         let answer = Self::of(TEXT, error.message).status(status);
         match (status, after) {
-            // Whoever has too much under way may come again as soon as some of it is done.
+            // A caller that has too much under way may try again as soon as some of it is done.
             (429, _) => answer.header("retry-after", after.max(1).to_string()),
             (_, 1..) => answer.header("retry-after", after.to_string()),
             _ => answer,

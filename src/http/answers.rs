@@ -1,5 +1,5 @@
-//! What answers hold that is no row of the model, for those who ask: the command line reads an
-//! answer as the type that it was written from.
+//! What answers hold that is no row of the model, for callers: the command line reads an answer as
+//! the type that it was written from.
 
 pub(crate) use super::allocations::write::StopResponse;
 pub(crate) use super::autopilot::HealthReply;

@@ -12,7 +12,7 @@ use super::gate_test::two_namespaces;
 use super::harness::{Harness, job};
 use super::{Settings, router};
 
-/// Routes that ask the tables who asks.
+/// Routes that read from the tables who calls.
 pub(super) fn guarded(server: &Harness) -> Router {
     router(Arc::new(server.guarded(Settings::default())))
 }

@@ -24,11 +24,11 @@ use crate::history::record::Redactor;
 use crate::log::LogError;
 use crate::table_reads::offload;
 
-/// Rows on a page where none are asked for.
+/// Rows on a page where the request names no number.
 const ROWS: usize = 100;
 /// Rows on a page at most.
 const MOST: usize = 1_000;
-/// Pieces of JSON after which a page ends, however many rows were asked for.
+/// Pieces of JSON after which a page ends, however many rows were requested.
 const PIECES: usize = (8 << 20) / PIECE;
 
 impl From<AuditError> for Refusal {
@@ -51,14 +51,14 @@ impl From<AuditError> for Refusal {
 }
 
 drover_events::wire! {
-    /// What is asked of the audit trail in a body: queries are kept in the logs of proxies.
+    /// A query of the audit trail in a body: queries are kept in the logs of proxies.
     struct AuditRequest {
         value: String = "Value",
     }
 }
 
-/// What hides confidential values. Their hashes are for who may see all: whoever writes a value
-/// himself and looks what its hash is finds out what another is that he sees the hash of only.
+/// What hides confidential values. Their hashes are for callers that may see all: a caller that
+/// writes a value and reads its hash finds out a value of which it sees only the hash.
 fn redactor(read: &Read<'_>) -> Redactor {
     match permit(read).sees_all() {
         true => Redactor::of(&read.api.keyring),
@@ -71,7 +71,7 @@ fn permit(read: &Read<'_>) -> Permit {
     Permit::of(Arc::clone(&read.identity.acl))
 }
 
-/// Whether the caller may see anything of the past. What exactly is asked of every change.
+/// Whether the caller may see anything of the past. What exactly, is checked for each change.
 ///
 /// # Errors
 /// 403.
@@ -192,7 +192,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// Adds a row; whether there is room for more.
+    /// Adds a row; whether there is space for more.
     fn take<T: Serialize>(&mut self, row: &T) -> Result<bool, Refusal> {
         self.pieces.push(row)?;
         Ok(self.pieces.closed() < PIECES)
@@ -221,20 +221,20 @@ pub(super) fn limit(read: &Read<'_>) -> usize {
     }
 }
 
-/// The question of a request; none where the time asked for ended before anything happened.
+/// The question of a request; none where the requested time ended before anything happened.
 fn question(read: &Read<'_>, trail: &Trail<'_>) -> Result<Option<Question>, Refusal> {
     let query = &read.request.query;
     let (log, newest) = (&read.api.log, trail.last());
     if query.get("filter").is_some() {
         return Err(Refusal::bad_request(
             "filter is not for this list: type, id, actor, kind, namespace, request_id, since, \
-             until and outcome choose what it tells",
+             until and outcome choose what it lists",
         ));
     }
     let mut from = past::since(log, query, "since", newest)?.unwrap_or_else(|| trail.first());
     if from < trail.first() {
         let (since, first) = (query.text("since"), trail.first());
-        let text = format!("since {since:?} is not told here; the first event is {first}");
+        let text = format!("since {since:?} is before the first event here, {first}");
         return Err(Refusal::new(Code::Gone, text));
     }
     let Some(mut to) = past::until(log, query, "until", newest)?.unwrap_or(Some(newest)) else {
@@ -272,7 +272,7 @@ fn value(read: &Read<'_>) -> Result<Option<String>, Refusal> {
     let body: AuditRequest = read.request.json_or_default()?;
     let given = Some(body.value).filter(|value| !value.is_empty());
     let value = given.or_else(|| named(&read.request.query, "value"));
-    // Whoever may look for a value may find out what it is, by asking often.
+    // A caller that may look for a value may find out what it is, by many queries.
     demand(value.is_none() || read.identity.is_management())?;
     Ok(value)
 }
@@ -369,8 +369,8 @@ fn tables(query: &Query) -> Result<Vec<&'static str>, Refusal> {
 /// What tokens of pages are sealed as.
 const PAGE: &str = "a page of /v1/state/diff";
 
-/// Where the next page begins, for who asked: the row may be one that he may not see, so he is
-/// given it sealed.
+/// Where the next page begins, for the caller: the row may be one that it may not see, so it gets
+/// it sealed.
 fn token(read: &Read<'_>, place: &RowPosition) -> Result<String, Refusal> {
     let text = place.to_string();
     if permit(read).sees_all() {

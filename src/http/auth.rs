@@ -2,7 +2,8 @@
 
 use super::request::Request;
 
-/// What stands for a value that is no text: nobody has it, and who gives it has not given none.
+/// What stands for a value that is no text: no token is it, and a caller that gives it has not
+/// given none.
 const NO_TEXT: &str = "\u{fffd}";
 
 /// The token of a request: Nomad's header, then the first word of a bearer authorisation. The first
@@ -76,7 +77,7 @@ mod tests {
         assert_eq!(token(&with("Authorization", "bEaReR b c")), Some("b"));
         assert_eq!(token(&with("Authorization", "Basic b")), None);
         assert_eq!(token(&with("X-Nomad-Token", "")), None);
-        // What is no text is a token that nobody has, not a lack of one.
+        // What is no text is a token that does not exist, not a lack of one.
         let no_text = |name, value: &'static [u8]| {
             let (parts, ()) = hyper::Request::builder()
                 .header(name, hyper::header::HeaderValue::from_bytes(value).unwrap())

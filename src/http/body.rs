@@ -65,7 +65,7 @@ impl Body {
     }
 
     /// Whatever comes through the channel until `None`. Where its sender is gone before, the
-    /// transfer is cut, so that nobody takes a part for the whole.
+    /// transfer is cut, so that no reader takes a part for the whole.
     #[must_use]
     pub(super) const fn whole(receiver: mpsc::Receiver<Option<Bytes>>) -> Self {
         Self(BodyInner::Whole(receiver))
@@ -77,8 +77,8 @@ impl Body {
         Self(BodyInner::Changed(Box::new(self), Some(Box::new(change))))
     }
 
-    /// The same body, which ends when `over` does. What was to come whole is cut then, so that
-    /// nobody takes a part for it.
+    /// The same body, which ends when `over` does. What was to come whole is cut then, so that no
+    /// reader takes a part for it.
     #[must_use]
     pub(super) fn until(self, over: impl Future<Output = ()> + Send + 'static) -> Self {
         Self(BodyInner::Until(Box::new(self), Ending(Box::pin(over))))

@@ -1,5 +1,5 @@
-//! A server with one of everything in each of the namespaces red and blue, placed and held: what
-//! somebody with every right in one of them would want of the other is there.
+//! A server with one of everything in each of the namespaces red and blue, placed and held: what a
+//! caller with every right in one of them would want of the other is there.
 
 use drover_events::gojson::Map;
 use drover_events::model::{

@@ -1,6 +1,6 @@
-//! Every route whose path names something, asked about what is really there in blue: by who has
-//! every right in red, who neither sees nor changes it, and by who has every right in blue, who is
-//! let in.
+//! Every route whose path names something, called for what is really there in blue: by a caller
+//! with every right in red, which neither sees nor changes it, and by one with every right in blue,
+//! which is let in.
 
 use std::time::Duration;
 
@@ -11,8 +11,8 @@ use super::harness::Reply;
 use super::router;
 use super::volume_world_test::{PLUGIN, volume};
 
-/// Whether what a route asks of its caller has to do with namespaces, or with what is in none and
-/// is read by who may read it: its rows may still be another namespace's.
+/// Whether what a route requires of its caller has to do with namespaces, or with what is in none
+/// and is read by callers that may read it: its rows may still be another namespace's.
 fn of_somebody(access: &str) -> bool {
     const MANAGED: [&str; 8] = [
         "public",
@@ -24,7 +24,7 @@ fn of_somebody(access: &str) -> bool {
         "agent:write",
         "operator:read",
     ];
-    // Who holds a policy, a role or a token is asked elsewhere: nothing of it is in a namespace.
+    // Who holds a policy, a role or a token is checked elsewhere: nothing of it is in a namespace.
     !MANAGED.contains(&access) && !access.ends_with("is the caller's")
 }
 
@@ -52,7 +52,7 @@ fn targets(path: &str, method: &str, of: &Things, node: &str) -> Vec<String> {
         }
         "job" => one("{id}", &format!("job-{name}")),
         "namespace" => one("{name}", name),
-        // Rows of a pool that the caller may read are in namespaces; another he may not read.
+        // Rows of a pool that the caller may read are in namespaces; another it may not read.
         "node" if path == "/v1/node/pool/{name}" => one("{name}", &format!("pool-{name}")),
         "node" => vec![path.replace("{name}", "default").replace("{id}", node)],
         "plugin" => one("{id}", PLUGIN),
@@ -69,7 +69,7 @@ fn targets(path: &str, method: &str, of: &Things, node: &str) -> Vec<String> {
     }
 }
 
-/// A target with all that its route asks for in the query.
+/// A target with all that its route requires in the query.
 fn queried(target: &str, namespace: &str, node: &str) -> String {
     let mut query = match target.rsplit('/').nth(1) {
         Some("cat" | "readat" | "stream" | "stat" | "ls") => "path=/&offset=0&limit=1".to_owned(),
@@ -163,10 +163,10 @@ async fn nothing_of_another_namespace_is_read_or_changed_by_its_id() {
                 403 | 404 => {}
                 500 if NEVER.iter().any(|text| reply.text().starts_with(text)) => {}
                 200 if namespace != "blue" || is_in_none(&target) => {
-                    // Who may read nodes is told by them which disks they have.
+                    // A caller that may read nodes learns from them which disks they have.
                     let text = reply.text().replace("disk-blue", "");
                     let text = text.replace("/disks/blue", "");
-                    // What a plan tells is what its caller asked to plan.
+                    // What a plan shows is what its caller sent to be planned.
                     let reported = *method == "GET" && text.contains("blue");
                     assert!(!reported, "{what}");
                 }
@@ -206,7 +206,7 @@ async fn who_has_the_right_in_its_namespace_reads_and_changes_it_by_its_id() {
     both.world.h.stop().await;
 }
 
-/// Of what is blue's and of what never was he is told in the same words, and as soon.
+/// What is blue's and what never was are refused in the same words, and as soon.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nobody_waits_for_what_he_may_not_see_nor_for_what_never_was() {
     const NEVER: &str = "00000000-0000-0000-0000-000000000000";

@@ -1,5 +1,5 @@
-//! Calls that stand for requests of this API: the same routes answer them, in the same words, to
-//! whom may ask the same.
+//! Calls that stand for requests of this API: the same routes answer them, in the same words, for
+//! callers that may do the same.
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -26,7 +26,7 @@ pub(super) async fn ask(
     let Ok(response) = router.call(request).await;
     let (head, body) = response.into_parts();
     let body = to_bytes(body, LONGEST).await.map_err(|error| {
-        let text = format!("the answer cannot be given whole: {error}; ask for pages (PerPage)");
+        let text = format!("the answer cannot be given whole: {error}; request pages (PerPage)");
         Refusal::new(Code::PayloadTooLarge, text)
     })?;
     Ok(Answered {

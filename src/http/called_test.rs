@@ -24,7 +24,7 @@ use crate::rpc::service::Dispatch;
 use crate::rpc::volumes::*;
 use crate::rpc::{Rpc, RpcError};
 
-/// The methods of a server, which asks these routes.
+/// The methods of a server, which calls these routes.
 struct Methods(Arc<dyn Dispatch>);
 
 impl Methods {
@@ -175,7 +175,7 @@ async fn mod_23_mod_30_csi_46_calls_about_volumes_do_what_requests_do() {
     h.stop().await;
 }
 
-/// Both ways end at one route, and each counts for itself: a request as one of whoever's token it
+/// Both ways end at one route, and each counts for itself: a request as one of the token that it
 /// carries, a call where calls are counted.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn auth_08_a_call_that_a_request_stands_behind_is_counted_once() {

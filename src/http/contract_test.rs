@@ -393,7 +393,7 @@ async fn metrics_tell_what_the_server_holds() {
     h.stop().await;
 }
 
-/// What metrics tell of a server that has begun to lead and was given a job.
+/// What metrics show of a server that has begun to lead and was given a job.
 const REPORTED: [&str; 31] = [
     "nomad_nomad_job_summary_queued{job=\"web\",task_group=\"g\",namespace=\"default\"}",
     "nomad_nomad_job_status_pending ",

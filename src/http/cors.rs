@@ -49,7 +49,7 @@ pub(super) fn open(headers: &mut HeaderMap) {
     );
 }
 
-/// The answer to a browser that asks beforehand, if this is one and the route is open.
+/// The answer to a browser's preflight request, if this is one and the route is open.
 pub(super) fn preflight(incoming: &Incoming) -> Option<Response> {
     let requested = incoming.headers();
     let wanted = requested.get(header::ACCESS_CONTROL_REQUEST_METHOD)?;

@@ -52,7 +52,7 @@ impl FrontCall {
     /// The body as JSON.
     ///
     /// # Errors
-    /// 400: empty, or not what was asked for; the message names the field.
+    /// 400: empty, or not of the type that is read; the message names the field.
     pub(super) async fn json<T>(&self) -> Result<T, Refusal>
     where
         T: DeserializeOwned + Send + 'static,
@@ -63,7 +63,7 @@ impl FrontCall {
     /// The body as JSON, the default when there is none.
     ///
     /// # Errors
-    /// 400: not what was asked for.
+    /// 400: not of the type that is read.
     pub(super) async fn json_or_default<T>(&self) -> Result<T, Refusal>
     where
         T: DeserializeOwned + Default + Send + 'static,

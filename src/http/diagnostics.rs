@@ -1,7 +1,7 @@
-//! What an operator asks of one agent about itself: its log, its machine, its profiles.
+//! What an operator requests of one agent about itself: its log, its machine, its profiles.
 //!
 //! Parameters become one request; what answers it is in [`crate::diagnostics`], which knows nothing
-//! of HTTP. Whose business it is, and who may ask, is settled before.
+//! of HTTP. Which agent answers, and who may call, is decided before.
 
 use drover_events::gojson;
 
@@ -65,7 +65,8 @@ pub(super) async fn export(here: &Here, requested: &Request) -> Result<Answer, R
     Ok(streamed(frames, request.plain))
 }
 
-/// Who has no token to be judged by is told of the process only where the configuration says so.
+/// Where there are no tokens to judge callers by, the process is shown only where the configuration
+/// says so.
 fn may_debug(here: &Here) -> Result<(), Refusal> {
     if here.may_debug {
         return Ok(());

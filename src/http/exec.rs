@@ -1,8 +1,8 @@
 //! `GET /v1/client/allocation/:id/exec`: a command beside a task, over a WebSocket.
 //!
-//! Who may not is refused before the upgrade; where the token comes in the first frame, by the code
-//! of the close frame. Nothing runs before. The command ends when its caller leaves, falls silent
-//! or loses the right, and when the server stops.
+//! A caller that may not is refused before the upgrade; where the token comes in the first frame,
+//! by the code of the close frame. Nothing runs before. The command ends when its caller leaves,
+//! falls silent or loses the right, and when the server stops.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -42,16 +42,16 @@ use crate::table_reads::glance;
 
 /// Pieces of input that may wait for a command that is slow to read.
 const WINDOW: usize = 8;
-/// How long somebody has to say who he is.
+/// How long a caller has to say who it is.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How often the caller is told that the command runs; one that is gone shows by it.
+/// How often a message to the caller says that the command runs; one that is gone shows by it.
 const BEAT: Duration = Duration::from_secs(3);
-/// After how long a caller who says nothing is taken for gone: clients send something every ten
-/// seconds, and answer what they are asked.
+/// After how long a caller that sends nothing is taken for gone: clients send something every ten
+/// seconds, and answer pings.
 const SILENCE: Duration = Duration::from_secs(25);
 
 drover_events::wire! {
-    /// The first frame, where it is to say who asks.
+    /// The first frame, where it is to say who calls.
     struct Handshake {
         version: i64 = "version",
         auth_token: String = "auth_token",
@@ -81,7 +81,7 @@ async fn begin(
             if !api.gate.is_guarded() {
                 socket::same_origin(&request.headers)?;
             }
-            // They are looked at once it is known who asks: nothing of it is ignored.
+            // They are looked at once it is known who calls: nothing of it is ignored.
             let _ = command(&request);
             let api = Arc::clone(api);
             Ok(upgrade.accept(move |socket| introduced(api, request, access, socket)))
@@ -108,7 +108,7 @@ fn flag(request: &Request, name: &str) -> Result<bool, Refusal> {
     }
 }
 
-/// Learns from the first frame who asks.
+/// Learns from the first frame who calls.
 async fn introduced(api: Arc<Api>, mut request: Request, access: Access, mut socket: Socket) {
     let stop = socket.stop.clone();
     let requested = async {
@@ -169,9 +169,9 @@ fn stopping() -> Refusal {
     Refusal::new(Code::Unavailable, "the agent is stopping")
 }
 
-/// Lets in who may run a command beside a task: `alloc-exec` in the namespace of its allocation,
-/// and `alloc-node-exec` too where the task sees the node's own files, for then the command does.
-/// Who has the first nowhere is denied before the allocation is looked for.
+/// Lets in a caller that may run a command beside a task: `alloc-exec` in the namespace of its
+/// allocation, and `alloc-node-exec` too where the task sees the node's own files, for then the
+/// command does. A caller that has the first nowhere is denied before the allocation is looked for.
 fn admitted(late: Late, id: &str, task: &str) -> Result<Write, Refusal> {
     let acl = late.acl();
     gate::demand(gate::in_namespace(acl, "*", &[Ns::AllocExec]))?;
@@ -211,7 +211,7 @@ impl Needs {
     }
 }
 
-/// What is asked for, by somebody who may.
+/// What is requested, by a caller that may.
 struct ExecTarget {
     write: Write,
     place: ExecPlace,
@@ -229,7 +229,7 @@ enum ExecPlace {
 }
 
 impl ExecPlace {
-    /// Finds it, and asks whether it could run there.
+    /// Finds it, and queries whether it could run there.
     async fn find(call: &FrontCall, id: &str, exec: &ExecRequest) -> Result<Self, Refusal> {
         match whereabouts(&call.api, id)? {
             Target::Here => {
@@ -247,7 +247,6 @@ impl ExecPlace {
         }
     }
 
-    /// Runs it.
     async fn run(
         self,
         id: &str,

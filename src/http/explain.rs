@@ -20,7 +20,7 @@ pub(super) fn get(read: &Read<'_>) -> Result<Answer, Refusal> {
     Answer::json(&explained.map_err(refusal)?)
 }
 
-/// Whether the decision may be seen. Of what is no longer there only managers are told, and only
+/// Whether the decision may be seen. What is no longer there is shown to managers only, and only
 /// they may name it by its beginning: a deleted evaluation is in no namespace any more.
 pub(super) fn readable(read: &Read<'_>) -> Result<(), Refusal> {
     evaluations::readable(read)?;

@@ -35,7 +35,7 @@ async fn nodes(h: &Harness) {
     }
 }
 
-/// Registers a job of so many that asks for Linux; the finished evaluation.
+/// Registers a job of so many that requires Linux; the finished evaluation.
 async fn evaluated(h: &Harness, id: &str, count: i64) -> Value {
     let mut body = job(id);
     body["Job"]["TaskGroups"][0]["Count"] = json!(count);

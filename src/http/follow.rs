@@ -1,11 +1,11 @@
 //! Requests that come to a server while another one leads: the leader answers them.
 //!
-//! What is asked of this very server, and reads that may be old, are answered here. Everything else
-//! goes on as it came, before anybody is counted or refused: that is done where it is answered
-//! (AUTH-04, AUTH-08). As long as nothing of a request was sent it goes to whoever leads then,
-//! which may be this server by now; while nobody is known to lead it waits, and is answered here
-//! if that goes on. What was handed on once is not handed on again: whoever leads
-//! no more by then says so.
+//! Requests to this very server, and reads that may be old, are answered here. Everything else goes
+//! on as it came, before a caller is counted or refused: that is done where it is answered
+//! (AUTH-04, AUTH-08). As long as nothing of a request was sent it goes to the leader of then,
+//! which may be this server by now; while no leader is known it waits, and is answered here if that
+//! goes on. What was handed on once is not handed on again: a server that leads no more by then
+//! says so.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,8 +37,8 @@ const OWN: [&str; 5] = [
     "/v1/status/",
 ];
 
-/// What needs nobody who leads: where none is known it is answered here at once. So is all that is
-/// no call of the API, as pages and keys for others are.
+/// What needs no leader: where none is known it is answered here at once. So is all that is no call
+/// of the API, as pages and keys for others are.
 const OF_ANY: [&str; 2] = ["/v1/regions", "/v1/schema/"];
 
 /// The way to the server that leads.
@@ -96,11 +96,12 @@ async fn handed_on(
     }
 }
 
-/// The leader takes this server for nobody that hands on requests: that is no word about who asked.
+/// The leader does not take this server for one that hands on requests: that says nothing about the
+/// caller.
 fn stranger(leader: &str) -> Refusal {
     let text = format!(
         "the leader, {leader}, does not know this server by a certificate: requests are handed \
-         on with tls {{ rpc = true }} and certificates of servers; ask the leader"
+         on with tls {{ rpc = true }} and certificates of servers; send it to the leader"
     );
     Refusal::new(Code::Unavailable, text)
 }
@@ -111,7 +112,7 @@ fn is_of_any(parts: &Parts) -> bool {
     !path.starts_with("/v1/") || OF_ANY.iter().any(|any| path.starts_with(any))
 }
 
-/// Whether a request is for this server, whoever leads.
+/// Whether a request is for this server, whichever leads.
 fn is_own(parts: &Parts) -> bool {
     let path = parts.uri.path();
     let reads = matches!(parts.method, Method::GET | Method::HEAD);

@@ -42,7 +42,7 @@ fn following(world: &World, follower: &Harness, caller: Caller) -> Router {
     led(api, caller, &watch::Sender::new(leads))
 }
 
-/// The routes of a server that calls whoever leads by this.
+/// The routes of a server that calls the leader by this.
 fn led(api: Api, caller: Caller, leader: &watch::Sender<LeaderPlace>) -> Router {
     let leading = Leading {
         caller,
@@ -53,7 +53,7 @@ fn led(api: Api, caller: Caller, leader: &watch::Sender<LeaderPlace>) -> Router 
 }
 
 /// The leader stands still, or none is known, and another leads before anything of the request was
-/// sent: the request is his, be he another or this server itself.
+/// sent: the request goes to that one, be it another or this server itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn auth_04_what_was_not_sent_to_a_leader_that_is_gone_goes_to_the_one_after_it() {
     let world = World::start().await;
@@ -88,8 +88,8 @@ async fn auth_04_what_was_not_sent_to_a_leader_that_is_gone_goes_to_the_one_afte
     world.stop().await;
 }
 
-/// Who asks a server that comes to lead meanwhile is counted there, and no second time for that he
-/// might have been handed on.
+/// A caller of a server that comes to lead meanwhile is counted there, and no second time because
+/// the request might have been handed on.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn auth_08_who_is_answered_here_after_all_is_counted_once() {
     let follower = Harness::start().await;
@@ -116,7 +116,7 @@ async fn auth_08_who_is_answered_here_after_all_is_counted_once() {
     follower.stop().await;
 }
 
-/// Where nobody is known to lead, what needs nobody is answered all the same, and at once.
+/// Where no leader is known, what needs none is answered all the same, and at once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_any_server_answers_waits_for_nobody_who_leads() {
     let follower = Harness::start().await;
@@ -141,7 +141,7 @@ async fn what_any_server_answers_waits_for_nobody_who_leads() {
     follower.stop().await;
 }
 
-/// A leader that took a request may have done what it asks for.
+/// A leader that took a request may have done what it requests.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_leader_took_before_it_was_lost_is_sent_to_nobody_else() {
     let follower = Harness::start().await;
@@ -167,7 +167,7 @@ async fn what_a_leader_took_before_it_was_lost_is_sent_to_nobody_else() {
     follower.stop().await;
 }
 
-/// Who asks a server that the leader does not take for one is not told that he may not.
+/// A caller of a server that the leader does not take for one is not answered that it may not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_without_a_servers_certificate_says_so_and_nothing_of_who_asks() {
     let world = World::start().await;
@@ -188,7 +188,7 @@ async fn a_server_without_a_servers_certificate_says_so_and_nothing_of_who_asks(
     world.stop().await;
 }
 
-/// Asks, as from [`FIRST`]; status and body of the answer.
+/// Sends a request, as from [`FIRST`]; status and body of the answer.
 async fn ask(
     routes: &Router,
     token: &str,
@@ -211,8 +211,8 @@ async fn ask(
     (status, String::from_utf8_lossy(&body.unwrap()).into_owned())
 }
 
-/// Two whole servers: who asks the one that follows is answered by the one that leads. Neither is
-/// the other's member: where it leads stands in the test.
+/// Two whole servers: a caller of the one that follows is answered by the one that leads. Neither
+/// is the other's member: where it leads stands in the test.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn auth_04_auth_08_ns_01_a_server_that_follows_hands_on_and_neither_counts_nor_decides() {
     let world = World::start().await;
@@ -232,7 +232,7 @@ async fn auth_04_auth_08_ns_01_a_server_that_follows_hands_on_and_neither_counts
     let secret = narrow["SecretID"].as_str().unwrap();
     let accessor = narrow["AccessorID"].as_str().unwrap();
 
-    // The namespace is written there, by a manager who asked here, and by nobody else.
+    // The namespace is written there, by a manager that called here, and by no other caller.
     let strong = strong(&routes, &world.root).await;
     let namespace = || json!({"Name": "blue"});
     for token in ["", secret, strong.as_str(), SECRET] {
@@ -256,7 +256,7 @@ async fn auth_04_auth_08_ns_01_a_server_that_follows_hands_on_and_neither_counts
         "{actors:?}"
     );
 
-    // Who asks is counted where he is answered, whatever he may.
+    // A caller is counted where it is answered, whatever it may do.
     let answer = ask(secret, Method::GET, "/v1/scaling/policies", Value::Null).await;
     assert_eq!(answer.0, 403);
     let counts = counted(&world.server, "nomad_nomad_rpc_scaling_list").await;
@@ -268,7 +268,7 @@ async fn auth_04_auth_08_ns_01_a_server_that_follows_hands_on_and_neither_counts
         own, 1,
         "once, though both servers have one register: {counts:?}"
     );
-    // So is who gives a token that is none, and he is written down there and nowhere else.
+    // So is a caller whose token is none, and it is written down there and nowhere else.
     let answer = ask("guess", Method::GET, "/v1/scaling/policies", Value::Null).await;
     assert_eq!(answer.0, 403);
     assert_eq!(
@@ -324,7 +324,7 @@ fn actor_of(reported: &Value) -> Actor {
     serde_json::from_value(reported["Actor"].clone()).unwrap()
 }
 
-/// A client's servers change while it is dialled: the session is its who asked for it.
+/// A client's servers change while it is dialled: the session belongs to the one that requested it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mod_30_a_session_is_taken_up_at_the_server_that_asks_for_it() {
     struct Echo;
@@ -393,7 +393,7 @@ impl Answers for Plugin {
     }
 }
 
-/// Three servers: the node holds on to one, another asks it, and the third knows nothing of it.
+/// Three servers: the node holds on to one, another calls it, and the third knows nothing of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn plg_07_mod_30_a_node_is_asked_through_whichever_server_it_holds_on_to() {
     let world = World::start().await;
@@ -437,12 +437,12 @@ async fn plg_07_mod_30_a_node_is_asked_through_whichever_server_it_holds_on_to()
     });
     assert_eq!(reached.await.unwrap(), 7);
     let held = |server: &Harness| server.server.sessions.reaches(&node);
-    // Who chooses a node to ask leaves out none that may hold on to another server.
+    // The choice of a node to call leaves out none that may hold on to another server.
     let may = |server: &Harness| requested::Reach::reaches(&server.server.sessions, &node);
     let servers = [&world.server, &third, &holder];
     assert_eq!(servers.map(held), [false, false, true]);
     assert_eq!(servers.map(may), [true, false, true]);
-    // Only servers may ask for that: neither a node for itself, nor a manager.
+    // Only servers may request that: neither a node for itself, nor a manager.
     let dial = ControlRequest {
         node_id: node.clone(),
     };

@@ -65,7 +65,7 @@ pub(super) async fn send(
     over(stream.map_err(unreached)?, incoming).await
 }
 
-/// What a server is asked for that is to answer a request.
+/// The call to a server that is to answer a request.
 pub(super) fn requested(incoming: &Incoming) -> ForwardRequest {
     let address = incoming.extensions().get::<Remote>();
     ForwardRequest {
@@ -77,7 +77,7 @@ pub(super) fn requested(incoming: &Incoming) -> ForwardRequest {
 /// comes. Nothing of it was sent before.
 ///
 /// # Errors
-/// 503 where the server is lost: it may have done what it was asked for.
+/// 503 where the server is lost: it may have done what was requested.
 pub(super) async fn over(stream: Duplex, mut incoming: Incoming) -> Result<Response, Refusal> {
     let broken = |error: hyper::Error| {
         Refusal::new(Code::Unavailable, format!("the server was lost: {error}"))

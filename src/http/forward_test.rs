@@ -41,7 +41,7 @@ use crate::rpc::service::{Call as RpcCall, Service};
 use crate::rpc::sessions::{ControlRequest, Dial, NodeControl, NodeSession, SessionRequest};
 
 pub(super) const SECRET: &str = "66666666-2222-4333-8444-555555555555";
-/// Where people ask from, as the server says that they asked.
+/// Where callers are, as the server says.
 pub(super) const FIRST: &str = "203.0.113.9:4711";
 
 /// A server with ACLs and mutual TLS, its HTTP API open to what is forwarded.
@@ -51,7 +51,7 @@ pub(super) struct World {
     pub(super) authority: Authority,
     dir: tempfile::TempDir,
     pub(super) node: String,
-    /// How much may be asked; no limit unless a test says one.
+    /// How many requests may be made; no limit unless a test sets one.
     rates: Arc<Rates>,
     /// The secret of a manager.
     pub(super) root: String,
@@ -254,7 +254,7 @@ async fn auth_01_auth_04_auth_08_what_a_server_forwards_is_who_asked_first_and_i
 }
 
 /// Over mutual TLS, as a server forwards it: only a token that is one gives anything, whatever else
-/// comes with it, and why another is none is not told.
+/// comes with it, and why another is none is not said.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn auth_06_what_is_no_token_is_refused_in_the_same_words_whatever_it_is() {
     const SHORT: &str = "77777777-2222-4333-8444-555555555555";
@@ -314,8 +314,8 @@ async fn auth_06_what_is_no_token_is_refused_in_the_same_words_whatever_it_is() 
     world.stop().await;
 }
 
-/// Who shows a certificate is told its name beside whatever else he proves, and is counted by it
-/// where he proves nothing else.
+/// A caller that shows a certificate gets its name in the answer beside whatever else it proves,
+/// and is counted by it where it proves nothing else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acl_18_auth_06_auth_07_a_certificate_is_told_and_counted_by_its_name_and_address() {
     let world = World::start().await;
@@ -498,7 +498,7 @@ async fn auth_02_mod_30_a_node_is_dialled_over_mutual_tls_and_only_its_secret_ta
         node_id: node.to_owned(),
         session: dial.session,
     };
-    // Whoever heard the name cannot take the session up.
+    // A caller that learned the name cannot take the session up.
     let thief = world.caller("thief", Role::Client, ("", ""));
     denied(thief.open::<NodeSession>(&taken, LONG).await, "thief");
     let mut far = client.open::<NodeSession>(&taken, LONG).await.unwrap();

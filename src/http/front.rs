@@ -38,7 +38,7 @@ pub(super) struct Read<'a> {
     /// The server.
     pub(super) api: &'a Api,
     pub(super) request: &'a Request,
-    /// Who asks, by the tables of now.
+    /// Who calls, by the tables of now.
     pub(super) identity: Arc<Identity>,
     /// The parameters of every read.
     pub(super) options: &'a ReadOptions,
@@ -82,7 +82,8 @@ pub(super) enum Watched {
     Rows(Named),
     /// Nothing: the read never blocks.
     Nothing,
-    /// Nothing: it tells what happened, which may take long and is asked for a few at a time.
+    /// Nothing: it reports what happened, which may take long, and only a few such reads run at a
+    /// time.
     Reported,
     /// Nothing, and there is no past of it: it shows this agent as it is now.
     Now,
@@ -159,7 +160,7 @@ fn far(_read: &Read<'_>) -> Option<Answer> {
     None
 }
 
-/// Serves a read whose wishes stand in its body; it blocks as every read does.
+/// Serves a read whose parameters stand in its body; it blocks as every read does.
 pub(super) async fn query(
     api: Arc<Api>,
     incoming: Incoming,
@@ -322,7 +323,8 @@ where
     requests::answered(log, ticket, denied, answer).await
 }
 
-/// Finds out who asks, and lets in who may. It comes before anything else of a request is taken in.
+/// Finds out who calls, and lets in callers that may. It comes before anything else of a request is
+/// taken in.
 pub(super) async fn admit(api: &Api, request: &mut Request, access: Access) -> Result<(), Refusal> {
     if auth::token(request).is_some() && !api.gate.is_guarded() {
         request.query.ignore([known::header("X-Nomad-Token")]);
@@ -339,9 +341,9 @@ pub(super) async fn admit(api: &Api, request: &mut Request, access: Access) -> R
     admitted(&api.requests, request, allowed).await
 }
 
-/// Counts a request against what its caller, his address and the namespace that it is about may ask
-/// for. Of a namespace only he takes who may do something there: he is told of its share, and
-/// nobody else.
+/// Counts a request against what is allowed of its caller, of the caller's address and of the
+/// namespace that it is about. Of a namespace's share only a caller takes that may do something
+/// there; no other caller learns of the share.
 pub(super) fn within(
     settings: &Settings,
     request: &Request,
@@ -380,7 +382,7 @@ pub(super) async fn identity(api: &Api, request: &Request) -> Result<Arc<Identit
 }
 
 /// A request for another region is refused: the servers know of no way there. What an agent says
-/// about itself is asked of no region.
+/// about itself is of no region.
 pub(super) fn check_region(api: &Api, request: &Request) -> Result<(), Refusal> {
     let region = request.query.text("region");
     let local = request.path.starts_with("/v1/agent/") || request.path == "/v1/metrics";
@@ -442,7 +444,7 @@ impl Outline {
         }
     }
 
-    /// The header that names what of the request nobody acted on; an error says enough itself.
+    /// The header that names what of the request had no effect; an error says enough itself.
     fn ignored(&self, status: u16) -> Option<(&'static str, String)> {
         let names = match status {
             ..400 => self.query.ignored(),

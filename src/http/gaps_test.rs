@@ -1,4 +1,4 @@
-//! Smaller points of the contract that clients met, each by the sentence it is told in.
+//! Smaller points of the contract that clients met, each by the sentence it is reported in.
 
 use serde_json::{Value, json};
 

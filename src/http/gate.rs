@@ -1,16 +1,16 @@
-//! What a caller must be allowed for each route, and the proof that he was.
+//! What a caller must be allowed for each route, and the proof that it was.
 //!
 //! Every route names its [`Access`] where it is registered. What can be said of a request alone is
-//! asked before anything of it runs or waits; what depends on an object that must be read first is
-//! asked of the view ([`Access::Object`]) each time it is read. A write that learns only from its
-//! body what it is about gets a [`Late`], from which only the asking makes a [`Write`]. It alone
+//! checked before anything of it runs or waits; what depends on an object that must be read first
+//! is checked in the view ([`Access::Object`]) each time it is read. A write that learns only from
+//! its body what it is about gets a [`Late`], from which only the check makes a [`Write`]. It alone
 //! submits commands: `cargo xtask tidy` finds the usual other ways here.
 //!
 //! Invariants:
-//! 1. A caller who is denied waits for nothing, and is told nothing but that; of the agent itself
-//!    also why his token is none.
-//! 2. Rows of lists are asked about one by one, unless all of them were asked for at once: rows
-//!    that nobody asked about cannot be walked (`sight.rs`).
+//! 1. A caller that is denied waits for nothing, and is answered nothing but that; by the agent
+//!    about itself also why its token is none.
+//! 2. Rows of lists are checked one by one, unless the access covers all of them at once: rows that
+//!    were not checked cannot be walked (`sight.rs`).
 
 use std::ops::Deref;
 
@@ -36,10 +36,10 @@ pub(super) enum Right {
     Write,
 }
 
-/// Asks whether the object of a read may be seen.
+/// Checks whether the object of a read may be seen.
 pub(super) type ObjectRule = fn(&Read<'_>) -> Result<(), Refusal>;
 
-/// What a route asks of its caller.
+/// What a route requires of its caller.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Access {
     /// Nothing; a token is not looked at.
@@ -60,17 +60,17 @@ pub(super) enum Access {
     Operation(OperatorCapability),
     /// Rights on plugins of volumes.
     Plugins,
-    /// Nothing, or rights on the agent where the telemetry asks for them.
+    /// Nothing, or rights on the agent where the telemetry requires them.
     Metrics,
     /// Everything.
     Management,
     /// What the object says that is read: a rule over the view, with its name in lists of routes.
     Object(&'static str, ObjectRule),
-    /// That some rows of a list may be there for the caller: a rule over his rights, with its name
-    /// in lists of routes. Each row is asked about by itself.
+    /// That some rows of a list may be there for the caller: a rule over its rights, with its name
+    /// in lists of routes. Each row is checked by itself.
     Listed(&'static str, ObjectRule),
-    /// The handler asks once it has read what the request is about; the name says what. Before
-    /// that the caller must be one who may do such a thing somewhere.
+    /// The handler checks once it has read what the request is about; the name says what. Before
+    /// that the caller must be one that may do such a thing somewhere.
     Late(&'static str, Somewhere),
 }
 
@@ -85,7 +85,7 @@ pub(super) enum Somewhere {
     Variable,
 }
 
-/// The refusal; it tells nothing else.
+/// The refusal; it says nothing else.
 pub(super) fn denied() -> Refusal {
     Refusal::permission_denied()
 }
@@ -95,8 +95,9 @@ pub(super) fn demand(allowed: bool) -> Result<(), Refusal> {
     if allowed { Ok(()) } else { Err(denied()) }
 }
 
-/// Asks whether an object of a namespace may be seen, for its read-job; none: there is no such
-/// object, which its handler says. Who may see jobs nowhere is denied before he learns of either.
+/// Checks whether an object of a namespace may be seen, for its read-job; none: there is no such
+/// object, which its handler says. A caller that may see jobs nowhere is denied before it learns of
+/// either.
 ///
 /// # Errors
 /// 403; `hidden` for an object that may not be seen.
@@ -120,8 +121,8 @@ pub(super) fn in_namespace(acl: &Acl, namespace: &str, any_of: &[Ns]) -> bool {
     }
 }
 
-/// The same where what is not there is refused here too, in the same words and as soon: whoever may
-/// wait for the one and not for the other learns which it is.
+/// The same where what is not there is refused here too, in the same words and as soon: a caller
+/// that may wait for the one and not for the other learns which it is.
 ///
 /// # Errors
 /// 403; `hidden` for an object that may not be seen, and for none.
@@ -139,7 +140,7 @@ pub(super) fn object_there(
 }
 
 impl Access {
-    /// Whether what is asked for is in a namespace, or may be.
+    /// Whether what is requested is in a namespace, or may be.
     pub(super) fn is_within(self) -> bool {
         match self {
             Self::Anyone
@@ -159,8 +160,8 @@ impl Access {
         }
     }
 
-    /// Whether whom it lets in sees every row that the request names: none of them is asked about
-    /// by itself.
+    /// Whether a caller that it lets in sees every row that the request names: none of them is
+    /// checked by itself.
     pub(super) fn is_whole(self, request: &Request) -> bool {
         match self {
             Self::Public | Self::Anyone | Self::Absent => false,
@@ -185,13 +186,14 @@ impl Access {
         }
     }
 
-    /// Asks what can be asked of the request alone.
+    /// Checks what can be checked of the request alone.
     ///
     /// # Errors
     /// 403.
     pub(super) fn admit(self, request: &Request, identity: &Identity) -> Result<(), Refusal> {
         if let (false, Some(refusal)) = (matches!(self, Self::Public), identity.refusal) {
-            // The agent says about itself why; of everything else it is told that it may not.
+            // Of the agent itself the refusal says why; of everything else only that the caller may
+            // not.
             return Err(match self {
                 Self::Agent(_) => refusal.in_words(),
                 _ => refusal.at_large(),
@@ -218,12 +220,12 @@ impl Access {
         })
     }
 
-    /// Whether something must be asked of the view.
+    /// Whether something must be checked in the view.
     pub(super) fn has_rule(self) -> bool {
         matches!(self, Self::Object(..) | Self::Listed(..))
     }
 
-    /// Asks what must be asked of the view.
+    /// Checks what must be checked in the view.
     ///
     /// # Errors
     /// 403, or that of the tables.
@@ -271,13 +273,13 @@ impl Read<'_> {
         self.view.sees(namespace, any_of)
     }
 
-    /// That every row that is asked for may be seen, by one of these rights; none where not.
+    /// That every row that is requested may be seen, by one of these rights; none where not.
     pub(super) fn sees_all(&self, any_of: &[Ns]) -> Option<All> {
         self.view.all_in(&self.options.namespace, any_of)
     }
 }
 
-/// A request that changes something or asks a client, before it is known whether it may.
+/// A request that changes something or calls a client, before it is known whether it may.
 pub(super) struct Late(FrontCall);
 
 impl Deref for Late {
@@ -289,7 +291,7 @@ impl Deref for Late {
 }
 
 impl Late {
-    /// Somebody who asks.
+    /// A call that is not checked yet.
     pub(super) const fn new(call: FrontCall) -> Self {
         Self(call)
     }
@@ -313,7 +315,7 @@ impl Late {
         Ok(Write(self.0))
     }
 
-    /// Lets in who has one of these rights in a namespace.
+    /// Lets in a caller that has one of these rights in a namespace.
     ///
     /// # Errors
     /// 403.
@@ -322,9 +324,9 @@ impl Late {
         self.when(allowed)
     }
 
-    /// Lets in who has one of these rights in the namespace of an object. Who has them nowhere is
-    /// denied before it is looked for, and learns nothing of it. Of what is not there at all only a
-    /// manager goes on to whoever says so.
+    /// Lets in a caller that has one of these rights in the namespace of an object. A caller that
+    /// has them nowhere is denied before it is looked for, and learns nothing of it. Where it is
+    /// not there at all only a manager goes on to the code that says so.
     ///
     /// # Errors
     /// 403; `missing` for what is not there; that of the tables.
@@ -345,7 +347,7 @@ impl Late {
     }
 }
 
-/// A request that may do what it asks for: the gate alone makes one.
+/// A request that may do what it requests: the gate alone makes one.
 #[derive(Clone)]
 pub(super) struct Write(FrontCall);
 

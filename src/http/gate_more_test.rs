@@ -40,7 +40,7 @@ async fn the_stream_tells_of_no_other_namespace() {
     server.stop().await;
 }
 
-/// What is told until all of these are among it, or something that is not to be told.
+/// What is sent until all of these are among it, or something that is not to be sent.
 async fn streamed(both: &Both, token: &str, form: &str, until: &[&str]) -> String {
     let topics = [
         "Job",
@@ -488,7 +488,7 @@ async fn only_the_head_of_an_answer_changes_nothing() {
         format!("/v1/client/allocation/{id}/signal"),
         format!("/v1/client/allocation/{id}/gc"),
     ] {
-        // Without a client there is nobody to ask, which is said before.
+        // Without a client there is none to call, which is answered before.
         let reply = server.by("root", "HEAD", &target, "").await;
         assert!(
             matches!(reply.status, 400 | 405),

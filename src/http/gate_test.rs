@@ -164,7 +164,8 @@ fn filled(path: &str) -> String {
     parts.collect::<Vec<_>>().join("/")
 }
 
-/// What a server asks of a client in a session: requests that it passes on, once it let them in.
+/// What a server requests of a client in a session: requests that it passes on, once it let them
+/// in.
 fn is_passed_on(path: &str) -> bool {
     let of_agents = ["monitor", "monitor/export", "host"];
     path.strip_prefix("/v1/agent/")
@@ -189,8 +190,8 @@ fn the_page_of_routes_is_what_is_registered() {
     listed("| Asked in a session | Methods | Access |", &passed);
 }
 
-/// Whom a rule over an object lets in sees all of it. Of a list a rule can say no more than that
-/// some of it may be seen.
+/// A caller that a rule over an object lets in sees all of it. Of a list a rule can say no more
+/// than that some of it may be seen.
 #[test]
 fn auth_12_only_routes_that_name_an_object_show_all_that_there_is() {
     for line in router::lines() {
@@ -434,7 +435,7 @@ async fn who_may_not_see_it_does_not_wait_for_it() {
         "/v1/jobs?namespace=blue&index=999999&wait=60s".to_owned(),
         "/v1/job/job-blue?namespace=blue&index=999999&wait=60s".to_owned(),
         format!("/v1/evaluation/{eval}?index=999999&wait=60s"),
-        // Nor for what is not there, which would tell that it is not.
+        // Nor for what is not there, which would show that it is not.
         "/v1/evaluation/00000000-0000-0000-0000-000000000000?index=999999&wait=60s".to_owned(),
         "/v1/deployment/00000000-0000-0000-0000-000000000000?index=999999&wait=60s".to_owned(),
         "/v1/nodes?index=999999&wait=60s".to_owned(),

@@ -1,4 +1,5 @@
-//! Compression of answers: gzip at level 1, for bodies of 1 KiB and more, when asked for.
+//! Compression of answers: gzip at level 1, for bodies of 1 KiB and more, where the request accepts
+//! it.
 //!
 //! Pieces are compressed one by one, each ending on a byte boundary, so that a piece that is kept
 //! compressed can be sent again as part of another answer; the checksum of the whole is put
@@ -14,7 +15,7 @@ use super::body::BodyChange;
 /// Bodies below this are sent as they are, bytes.
 pub const MINIMUM: u64 = 1024;
 
-/// When answers are compressed, if the caller asks for it.
+/// When answers are compressed, if the caller accepts it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Gzip {
     /// For every caller.
@@ -22,7 +23,7 @@ pub enum Gzip {
     /// For callers on other machines.
     #[default]
     Remote,
-    /// For nobody.
+    /// For no caller.
     Never,
 }
 

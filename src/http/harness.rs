@@ -63,7 +63,7 @@ impl Reply {
     }
 }
 
-/// An event that somebody decided on elsewhere.
+/// An event that was decided on elsewhere.
 pub(super) struct Given(pub(super) Event);
 
 impl Command for Given {
@@ -79,7 +79,7 @@ fn guarded(api: &Arc<Api>) -> Router {
 }
 
 impl Harness {
-    /// The API of its server, whose gate asks the tables who asks.
+    /// The API of its server, whose gate reads from the tables who calls.
     pub(super) fn guarded(&self, settings: Settings) -> Api {
         let (projections, keyring) = (&self.server.projections, &self.server.keyring);
         let gate = Gate::guarded(Arc::clone(projections), Arc::clone(keyring));

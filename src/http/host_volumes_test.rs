@@ -1,5 +1,5 @@
-//! Host volumes over HTTP, with a client that answers as one does: what is asked of it, what is
-//! left of what it refuses, and who may ask.
+//! Host volumes over HTTP, with a client that answers as one does: what is requested of it, what is
+//! left of what it refuses, and who may request it.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::rpc::host_volume::*;
 use crate::rpc::service::{Access, Call, Dispatch, Service};
 use drover_testkit::fixtures;
 
-/// What the node was asked, and what it refuses.
+/// What was requested of the node, and what it refuses.
 #[derive(Default)]
 struct NodeRequests {
     calls: Mutex<Vec<Value>>,
@@ -110,7 +110,7 @@ async fn heard(h: &Harness, node: &str, status: &str) {
     h.server.submit(command, Origin::default()).await.unwrap();
 }
 
-/// A server, the id of its node that runs the plugin, and what that is asked.
+/// A server, the id of its node that runs the plugin, and what is requested of that.
 async fn world() -> (Harness, String, Arc<NodeRequests>) {
     let h = Harness::start().await;
     let id = node(&h).await;
@@ -291,7 +291,7 @@ async fn a_volume_that_a_plugin_made_is_registered_at_no_other_place() {
 async fn a_volume_of_a_node_that_is_gone_is_removed_by_force_alone() {
     let h = Harness::start().await;
     let node = node(&h).await;
-    // Nobody reaches it: nothing was asked, and nothing is left.
+    // No server reaches it: nothing was requested, and nothing is left.
     let refused = h.put("/v1/volume/host/create", &volume("data")).await;
     assert_eq!(refused.status, 503, "{}", refused.text());
     assert_eq!(h.get("/v1/volumes?type=host").await.json(), json!([]));
@@ -363,7 +363,7 @@ async fn ns_03_ns_05_a_host_volume_is_changed_by_who_may_in_its_namespace() {
         (read, "DELETE", &red, &Value::Null, 403),
         (create, "DELETE", &red, &Value::Null, 403),
         (delete, "DELETE", &blue, &Value::Null, 403),
-        // It is looked for where it was asked for, and nowhere else.
+        // It is looked for where it was requested, and nowhere else.
         ("root", "DELETE", &blue, &Value::Null, 500),
         (delete, "DELETE", &deletes, &Value::Null, 200),
     ] {

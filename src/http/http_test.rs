@@ -216,7 +216,8 @@ async fn pages_follow_one_another_in_both_directions() {
     for id in ["a", "b", "c", "d", "e"] {
         h.register(id).await;
     }
-    // The scheduler makes further evaluations while this runs; these are the ones asked for.
+    // The scheduler makes further evaluations while this runs; these are the ones that were
+    // requested.
     let own = "TriggeredBy==\"job-register\"";
     for (list, extra, want) in [
         ("jobs", String::new(), "abcde"),

@@ -1,4 +1,4 @@
-//! Who asks, as handlers of every kind are given it.
+//! Who calls, as handlers of every kind are given it.
 
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ async fn said(response: Response<Body>) -> (u16, String) {
 }
 
 /// A handler takes a request that has its identity in it, or none at all: whatever its kind, it has
-/// who asks without asking for it, and what it writes is written in his name.
+/// the caller without looking it up, and what it writes is written in the caller's name.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn auth_03_handlers_of_every_kind_are_given_who_asks() {
     let h = Harness::asking(Gate::fixed(|token, addr| match token {

@@ -1,6 +1,6 @@
-//! What of a request nobody acts on: parameters that no handler asked for, fields that are none of
-//! its body's, headers for what is not built. All of it is named in the answer, in the header
-//! `X-Drover-Ignored` and in the warnings of a job, so that nobody takes silence for consent.
+//! What of a request has no effect: parameters that no handler read, fields that are none of its
+//! body's, headers for what is not built. All of it is named in the answer, in the header
+//! `X-Drover-Ignored` and in the warnings of a job, so that no caller takes silence for consent.
 
 use hyper::HeaderMap;
 

@@ -29,7 +29,7 @@ pub(super) fn filter(options: &ReadOptions) -> Result<Option<Filter>, Refusal> {
         })
 }
 
-/// The page a request asks for.
+/// The page that a request selects.
 ///
 /// # Errors
 /// 400 for a token of another form.
@@ -48,7 +48,7 @@ pub(super) fn pager(options: &ReadOptions, kind: TokenKind) -> Result<Pager, Ref
 pub(super) fn storage(error: StorageError) -> Refusal {
     let at_hand = !matches!(error, StorageError::WouldBlock);
     let error = chain(&error);
-    // What is not in memory is read again by who may wait for it.
+    // What is not in memory is read again by a thread that may wait for it.
     if at_hand {
         tracing::error!(error, "the projections cannot be read");
     }
@@ -90,7 +90,7 @@ pub(super) const PART: usize = 1 << 20;
 /// Bytes of a page at most: a longer one ends early and names the next.
 pub(super) const LONGEST_PAGE: usize = 8 << 20;
 
-/// Renders a page of rows that come in the list's order. A list that was asked for whole is begun
+/// Renders a page of rows that come in the list's order. A list that was requested whole is begun
 /// only, if it is long: the answer names the row that it goes on with.
 ///
 /// # Errors

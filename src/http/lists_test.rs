@@ -104,9 +104,9 @@ const LISTS: &[List] = &[
 
 /// Routes that name nothing either and are not in the table, and why.
 const OTHERS: &[(&str, &str)] = &[
-    ("GET /v1/acl/policy/self", "what the caller holds himself"),
-    ("GET /v1/acl/token/self", "what the caller holds himself"),
-    ("PUT /v1/acl/token/onetime", "what the caller holds himself"),
+    ("GET /v1/acl/policy/self", "what the caller holds itself"),
+    ("GET /v1/acl/token/self", "what the caller holds itself"),
+    ("PUT /v1/acl/token/onetime", "what the caller holds itself"),
     ("GET /v1/audit", "past_rights_test"),
     ("PUT /v1/audit", "past_rights_test"),
     ("GET /v1/audit/trace", "past_rights_test"),
@@ -151,8 +151,8 @@ const OTHERS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Routes whose paths name nothing and that let in whoever has a right to some rows of theirs: each
-/// is in [`LISTS`], or in [`OTHERS`] with the reason.
+/// Routes whose paths name nothing and that let in a caller with a right to some rows of theirs:
+/// each is in [`LISTS`], or in [`OTHERS`] with the reason.
 fn registered() -> BTreeSet<String> {
     let of_rows = |access: &str| {
         let of_none = ["agent:", "operator", "node:"].iter();
@@ -179,7 +179,7 @@ fn auth_12_every_list_is_tried_by_who_may_see_some_of_it() {
     assert_eq!(known, registered());
 }
 
-/// What is in no namespace, and what nobody but managers is shown of unless he holds it.
+/// What is in no namespace, and what no caller but a manager is shown unless it holds it.
 async fn policy_and_role(both: &Both) {
     let policies = vec![AclPolicy {
         name: "policy-blue".into(),
@@ -242,7 +242,7 @@ async fn no_list_search_or_page_shows_another_namespace() {
             );
             assert!(!own.text().contains("blue"), "{target}: {}", own.text());
         }
-        // Nobody is shown anything who has a right somewhere else only.
+        // A caller with a right somewhere else only is shown nothing.
         let nothing = server.by("nothing", method, target, &body).await;
         let text = nothing.text();
         assert!(matches!(nothing.status, 200 | 403), "{what}: {text}");

@@ -102,7 +102,7 @@ const LISTS: &[&str] = &[
     "volumes/external",
 ];
 
-/// Paths that are asked with a body and change nothing.
+/// Paths of requests that have a body and change nothing.
 const REQUESTED: &[&str] = &["jobs/parse", "jobs/statuses", "search", "validate"];
 
 /// Put beside a request: as what it was counted, once it was where it is served.
@@ -138,7 +138,7 @@ fn named(method: &Method, route: &str) -> String {
     }
 }
 
-/// Counts a request where it is served, once it is known who asks and before it is refused. The
+/// Counts a request where it is served, once it is known who calls and before it is refused. The
 /// label says who; without it requests of all callers are one number.
 pub(super) fn served(request: &super::request::Request, label: Option<String>) {
     let Some((endpoint, kind)) = endpoint(&request.method, &request.path) else {
@@ -148,7 +148,7 @@ pub(super) fn served(request: &super::request::Request, label: Option<String>) {
     metrics::counter!("nomad.nomad.rpc.request").increment(1);
     let counted = labels::served(route, label.as_deref());
     if let Some(Asker(asker)) = &request.asker {
-        // Asked once: whoever sets it again says the same.
+        // Set once: setting it again sets the same.
         let _ = asker.set(counted);
     }
     labels::count(format!("nomad.nomad.rpc.{endpoint}.{kind}"), label);

@@ -1,4 +1,4 @@
-//! One event about several namespaces, as the stream tells of it.
+//! One event about several namespaces, as the stream shows it.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::gate_test::two_namespaces;
 use super::harness::Harness;
 use crate::commands::eval::UpsertEvals;
 
-/// A stream of evaluations that stands, and what it told so far.
+/// A stream of evaluations that stands, and what it sent so far.
 struct Following {
     body: axum::body::Body,
     reported: String,
@@ -30,7 +30,7 @@ impl Following {
         }
     }
 
-    /// Follows it until this was told.
+    /// Follows it until this was sent.
     async fn until(&mut self, word: &str) {
         let (body, reported) = (&mut self.body, &mut self.reported);
         let followed = async {

@@ -139,7 +139,7 @@ fn all_evals(view: &View) -> Vec<Evaluation> {
 
 type Matches = fn(&Evaluation) -> bool;
 
-/// A list and its count are as long for who asks, or refused both.
+/// A list and its count are as long for the caller, or refused both.
 async fn agree(h: &Harness, token: &str, query: &str, wanted: Option<usize>) {
     let list = h.seen(token, &format!("/v1/evaluations?{query}")).await;
     let count = h
@@ -198,7 +198,8 @@ async fn eval_10_a_count_is_the_length_of_the_list_for_random_data_and_queries()
                 });
                 let wanted: Vec<_> = wanted.collect();
                 agree(&h, "root", &query, Some(wanted.len())).await;
-                // Who may read one namespace counts what is there, also where he asks for all.
+                // A caller that may read one namespace counts what is there, also where it requests
+                // all.
                 let own = wanted.iter().filter(|eval| eval.namespace == "prod");
                 let own = ["prod", "*"].contains(&of).then(|| own.count());
                 agree(&h, "all:prod", &query, own).await;

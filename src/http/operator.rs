@@ -118,7 +118,7 @@ pub(super) fn reactors(read: &Read<'_>) -> Result<Answer, Refusal> {
 
 /// `GET /.well-known/jwks.json`: the public halves, kept also for keys that are gone.
 pub(super) fn jwks(read: &Read<'_>) -> Result<Answer, Refusal> {
-    // Whoever checks a signature needs them: everybody sees them.
+    // A program that checks a signature needs them: every caller sees them.
     let keys = read.view.rows::<RootKeys>(Scan::all());
     let keys = keys.seen_by(|_, _| true).collect::<Result<Vec<_>, _>>();
     let keys = keys.map_err(storage)?;

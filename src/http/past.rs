@@ -21,12 +21,11 @@ use crate::log::{LogEngine, LogError, last_index_at_or_before, time_of};
 
 /// The header that names the index an answer shows.
 pub(super) const HEADER: &str = "x-drover-as-of";
-/// The header that names when that was, Unix nanoseconds: the moment that was asked for, or the
-/// time of the event with the index.
+/// The header that names when that was, Unix nanoseconds: the requested moment, or the time of the
+/// event with the index.
 pub(super) const TIME_HEADER: &str = "x-drover-as-of-time";
 /// The header that names the directory in which the log before a restore is kept.
 const FORMER_HEADER: &str = "x-drover-former";
-/// The parameter.
 const PARAMETER: &str = "as_of";
 
 /// Whether a request is about the past.
@@ -34,7 +33,7 @@ pub(super) fn is_requested(query: &Query) -> bool {
     query.get(PARAMETER).is_some_and(|raw| !raw.is_empty())
 }
 
-/// The view of the past that a request asks for, and its time in Unix nanoseconds.
+/// The view of the past that a request names, and its time in Unix nanoseconds.
 ///
 /// # Errors
 /// 400: no index, time or duration, or one beyond the last event. 410: below the first event that
@@ -218,8 +217,8 @@ pub(super) fn parse(name: &str, raw: &str, now: i64) -> Result<Moment, Refusal> 
     Moment::parse(raw, now).map_err(|error| Refusal::bad_request(format!("{name} {error}")))
 }
 
-/// What is said of a past that is not kept; `requested`: the index that was asked for, where it is
-/// known. If it lies before a restore, the commands are named that read it on this server.
+/// What is said of a past that is not kept; `requested`: the requested index, where it is known. If
+/// it lies before a restore, the commands are named that read it on this server.
 fn gone(what: &str, requested: Option<u64>, log: &LogEngine) -> Refusal {
     let first = log.bounds().0;
     let mut text = format!("{what}; the log begins at index {first}");

@@ -1,6 +1,6 @@
-//! Who is told what of the past: the audit trail, cause chains, states compared, decisions made
-//! again. Whoever may read one namespace finds nothing of another in any of them, not even that
-//! there is something.
+//! Who is shown what of the past: the audit trail, cause chains, states compared, decisions made
+//! again. A caller that may read one namespace finds nothing of another in any of them, not even
+//! that there is something.
 
 use drover_events::model::{Evaluation, Namespace};
 use serde_json::Value;
@@ -12,14 +12,14 @@ use crate::commands::namespace::UpsertNamespaces;
 use crate::history::audit::RowPosition;
 use crate::history::record::redact::HASHED;
 
-/// The id of the first evaluation of a namespace, as a manager is told.
+/// The id of the first evaluation of a namespace, as a manager is shown.
 async fn eval_of(server: &Harness, namespace: &str) -> String {
     let target = format!("/v1/evaluations?namespace={namespace}");
     let evals = server.seen("root", &target).await.json();
     evals[0]["ID"].as_str().expect("an evaluation").to_owned()
 }
 
-/// What is told without a word of the other namespace.
+/// What is shown without a word of the other namespace.
 fn of_red_alone(text: &str) {
     for word in ["blue", "BLUE", "Ymx1ZQ"] {
         assert!(!text.contains(word), "{word}: {text}");
@@ -69,7 +69,8 @@ async fn the_audit_trail_tells_what_concerns_its_reader_and_no_more() {
             "no event is told blank: {entry}"
         );
     }
-    // One event changed something of both: of it one is told, and nothing that stands in it.
+    // One event changed something of both: each is shown that there was one, and nothing that
+    // stands in it.
     let mut evals = Vec::new();
     for namespace in ["red", "blue"] {
         let id = eval_of(&server, namespace).await;
@@ -97,7 +98,7 @@ async fn the_audit_trail_tells_what_concerns_its_reader_and_no_more() {
 async fn nobody_finds_by_asking_what_he_may_not_see_in_the_audit_trail() {
     let server = two_namespaces().await;
     let target = "/v1/audit?per_page=1000";
-    // Who may do nothing here finds nothing, by whatever he asks.
+    // A caller that may do nothing here finds nothing, by whatever it queries.
     let nothing = server.seen("nothing", target).await;
     assert_eq!((nothing.status, nothing.text().as_str()), (200, "[]"));
     let by = format!("{target}&namespace=blue");
@@ -125,7 +126,7 @@ async fn nobody_finds_by_asking_what_he_may_not_see_in_the_audit_trail() {
         assert_eq!(reported.status, 200, "{}", reported.text());
         assert!(reported.text().contains(&own));
     }
-    // A value could be found out by asking for it.
+    // A value could be found out by queries for it.
     let requested = server.seen("red", "/v1/audit?value=store").await;
     assert_eq!(requested.status, 403, "{}", requested.text());
     let requested = server
@@ -160,7 +161,7 @@ async fn a_cause_chain_is_told_as_far_as_its_reader_may_see() {
     ] {
         as_if_it_never_was(&server, target, name, NEVER).await;
     }
-    // Neither by what was asked, nor by when it happened.
+    // Neither by what was requested, nor by when it happened.
     let registered = server
         .seen("root", "/v1/job/job-blue?namespace=blue")
         .await
@@ -263,7 +264,8 @@ async fn pages_of_two_states_name_no_row_that_is_hidden_and_reach_the_end() {
     assert_eq!(Value::Array(rows), all.json());
     let forged = format!("{target}&next_token=00000000.forged");
     assert_eq!(server.seen("red", &forged).await.status, 400);
-    // Many rows of a few events, none of which he may see, end a page and cost no more than that.
+    // Many rows of a few events, none of which the caller may see, end a page and cost no more than
+    // that.
     let named = |number| Namespace {
         name: format!("blue-{number}"),
         ..Namespace::default()

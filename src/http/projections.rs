@@ -1,5 +1,5 @@
-//! The tables of the agent that is asked: what they hold, compared with the log, built again beside
-//! those in use. None of it is Nomad's.
+//! The tables of the agent that is called: what they hold, compared with the log, built again
+//! beside those in use. None of it is Nomad's.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -23,7 +23,7 @@ fn failed(error: RebuildError) -> Refusal {
     }
 }
 
-/// What a rebuild or a comparison is asked to keep to.
+/// The bounds of a rebuild or a comparison.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "PascalCase", deny_unknown_fields)]
 struct RebuildRequest {

@@ -1,4 +1,4 @@
-//! Tables built again and compared while everybody reads, writes and waits.
+//! Tables built again and compared while callers read, write and wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -29,7 +29,8 @@ async fn ended(h: &Harness) -> Value {
     status.unwrap()
 }
 
-/// Waits until what was recorded is compared: that comes after the answer to whoever recorded it.
+/// Waits until what was recorded is compared: that comes after the answer to the caller that
+/// recorded it.
 async fn compared(h: &Harness, done: impl Fn(&Agreed) -> bool) {
     let look = || {
         let agreed = h.server.agreed();

@@ -17,7 +17,7 @@ use crate::rpc::service::{Access, Call, Dispatch, Service};
 use crate::rpc::sessions::{Dial, SessionRequest, Sessions};
 use drover_testkit::fixtures;
 
-/// What the plugin was asked.
+/// What was requested of the plugin.
 #[derive(Default)]
 pub(super) struct PluginRequests(pub(super) Mutex<Vec<String>>);
 

@@ -32,7 +32,7 @@ async fn requested(
         extensions.insert(Remote(client));
         if let Some(peer) = extensions.get_mut::<Peer>() {
             peer.address = Some(client);
-            // What the proxy shows is not what those show that it asks for.
+            // The proxy's certificate is not that of the caller it forwards for.
             peer.certificate = None;
         }
     }

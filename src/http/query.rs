@@ -12,16 +12,16 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use super::known;
 use crate::error::Refusal;
 
-/// The decoded parameters of a request, in order, and which of them anybody asked for.
+/// The decoded parameters of a request, in order, and which of them were read.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Query(Arc<Parameter>);
 
 #[derive(Debug, Default)]
 struct Parameter {
     pairs: Vec<(String, String)>,
-    /// One bit for each of the first parameters that somebody asked for.
+    /// One bit for each of the first parameters that were read.
     read: AtomicU64,
-    /// What else of the request nobody acts on.
+    /// What else of the request has no effect.
     ignored: Mutex<Vec<String>>,
 }
 
@@ -48,7 +48,7 @@ impl Query {
         self.0.pairs.iter().map(|(name, _)| name.as_str())
     }
 
-    /// Adds what of the request besides its parameters nobody acts on, once however often it is
+    /// Adds what of the request besides its parameters has no effect, once however often it is
     /// found: a query that waits is read at each wake.
     pub(super) fn ignore(&self, names: impl IntoIterator<Item = String>) {
         let mut ignored = self.0.ignored.lock();
@@ -59,8 +59,8 @@ impl Query {
         }
     }
 
-    /// What of the request nobody acted on: parameters that no handler asked for so far, and what
-    /// was added.
+    /// What of the request had no effect: parameters that no handler read so far, and what was
+    /// added.
     pub(super) fn ignored(&self) -> Vec<String> {
         let read = self.0.read.load(Ordering::Relaxed);
         let unread = |(at, (name, _)): &(usize, &(String, String))| {
@@ -74,13 +74,13 @@ impl Query {
         names
     }
 
-    /// The values of a parameter. It does not count as asked for.
+    /// The values of a parameter. It does not count as read.
     fn seen<'a>(&'a self, name: &str) -> impl Iterator<Item = (usize, &'a str)> {
         let pairs = self.0.pairs.iter().enumerate();
         pairs.filter_map(move |(at, (key, value))| (key == name).then_some((at, value.as_str())))
     }
 
-    /// The first value of a parameter, empty when absent; somebody may ask for it later.
+    /// The first value of a parameter, empty when absent; a handler may read it later.
     fn peek(&self, name: &str) -> &str {
         self.seen(name).next().map_or("", |(_, value)| value)
     }
@@ -212,7 +212,7 @@ fn is_escaped(raw: &str) -> bool {
     })
 }
 
-/// What every read understands. What a handler asks for through a function counts as acted on.
+/// What every read understands. What a handler reads through a function counts as acted on.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReadOptions {
     query: Query,
@@ -349,7 +349,7 @@ impl ReadOptions {
         self.reverse
     }
 
-    /// Whether nothing is to be worked out about what is asked for. Nothing counts as acted on by
+    /// Whether nothing is to be worked out about what is requested. Nothing counts as acted on by
     /// this.
     pub(super) fn is_plain(&self) -> bool {
         self.filter.is_empty() && self.query.peek("diffs").is_empty()

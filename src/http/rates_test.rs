@@ -1,4 +1,4 @@
-//! How much somebody may ask for: counted where it is served, before it is refused.
+//! How much a caller may request: counted where it is served, before it is refused.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
@@ -29,7 +29,7 @@ static RED: LazyLock<Arc<Acl>> = LazyLock::new(|| {
     ]))
 });
 
-/// Whoever gives a token that begins so has that name; `root` may do everything.
+/// A caller whose token begins so has that name; `root` may do everything.
 fn who(token: Option<&str>, addr: &str) -> Identity {
     let acl = match token {
         Some("root") => Arc::new(Acl::management()),
@@ -87,7 +87,7 @@ async fn reported(router: &Router, request: hyper::Request<Body>) -> RateReport 
     }
 }
 
-/// Asks until it is too much; what was told then, and how many requests that took.
+/// Sends requests until it is too much; what was answered then, and how many requests that took.
 async fn exhaust(
     router: &Router,
     token: &str,
@@ -126,7 +126,7 @@ async fn auth_08_auth_09_what_is_too_much_is_counted_and_refused_before_anything
         "{}",
         reported.text
     );
-    // Nobody else is: not from elsewhere, and not who is somebody.
+    // No other caller is: not from elsewhere, and not one that is known.
     for (token, from, status) in [
         ("forged", "10.0.0.2", 403),
         ("", "10.0.0.3", 403),
@@ -170,7 +170,7 @@ async fn auth_09_an_address_and_a_namespace_have_their_share() {
 
     let (routes, _) = limited(&server, one(0, 0, 1));
     let red = "/v1/jobs?namespace=red";
-    // Who may do nothing there takes nothing of it, and is not told how it stands.
+    // A caller that may do nothing there takes nothing of it, and does not learn how it stands.
     for _ in 0..50 {
         assert_eq!(ask(&routes, "", "10.0.0.1", red).await.status, 403);
     }
@@ -211,7 +211,7 @@ async fn auth_09_an_address_and_a_namespace_have_their_share() {
     server.stop().await;
 }
 
-/// What is told a call in whose place a request is made, once it is too much.
+/// The answer to a call in whose place a request is made, once it is too much.
 async fn called(router: &Router, token: &str, target: &str) -> RateReport {
     let from: SocketAddr = "10.0.0.1:4".parse().unwrap();
     for _ in 0..ENOUGH {
@@ -226,7 +226,7 @@ async fn called(router: &Router, token: &str, target: &str) -> RateReport {
     panic!("{ENOUGH} calls were not too much");
 }
 
-/// Headers by which proxies say whom they ask for say nothing here: anybody can send them.
+/// Headers by which proxies say for whom they forward say nothing here: any caller can send them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn auth_02_auth_09_where_a_request_comes_from_is_not_what_its_headers_say() {
     const SAID: [(&str, &str); 5] = [
@@ -246,7 +246,8 @@ async fn auth_02_auth_09_where_a_request_comes_from_is_not_what_its_headers_say(
             request.header(*name, *value)
         })
     };
-    // His own share is used up, however often he says another address, and nobody else's is.
+    // The caller's own share is used up, however often it names another address, and no one else's
+    // is.
     let mut refused = false;
     for _ in 0..ENOUGH {
         let request = said("10.0.0.1", hyper::Request::get("/v1/nodes"));
@@ -256,10 +257,10 @@ async fn auth_02_auth_09_where_a_request_comes_from_is_not_what_its_headers_say(
             break;
         }
     }
-    assert!(refused, "his own share is used up");
+    assert!(refused, "its own share is used up");
     let other = ask(&routes, "root", "10.0.0.2", "/v1/nodes").await;
     assert_eq!(other.status, 200, "{}", other.text);
-    // Nor is it written down that he came from there.
+    // Nor is it written down that the caller came from there.
     rates.limit(PerSecond::default());
     let request = said("10.0.0.3", hyper::Request::put("/v1/jobs"));
     let request = request.body(Body::from(job("web").to_string())).unwrap();
@@ -271,7 +272,8 @@ async fn auth_02_auth_09_where_a_request_comes_from_is_not_what_its_headers_say(
     server.stop().await;
 }
 
-/// The trail, the raw log and the figures are counted too, by who asks and whatever he may.
+/// The trail, the raw log and the figures are counted too, by their caller and whatever that may
+/// do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn auth_07_auth_08_who_asks_for_the_trail_is_counted_and_refused_or_not() {
     let server = Harness::start().await;

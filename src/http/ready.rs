@@ -1,7 +1,7 @@
 //! Lists that are kept rendered: allocations, nodes, jobs in their plain form.
 //!
 //! A plain request (no filter, no prefix, no extra fields) is answered with pieces that all
-//! requests share, compressed once if somebody wants them so; everything else goes through
+//! requests share, compressed once if a caller wants them so; everything else goes through
 //! `list.rs`. Which lists there are, and how a row looks in them, is said here; keeping them up is
 //! the projections' work.
 
@@ -47,7 +47,8 @@ pub(super) trait Ready: List {
     fn token(place: &[u8]) -> Option<PageToken>;
 }
 
-/// The answer to a plain request of who may see all of it; none when rows must be walked after all.
+/// The answer to a plain request of a caller that may see all of it; none when rows must be walked
+/// after all.
 ///
 /// # Errors
 /// 400 for a token of another form, 500 when the rows cannot be read.
@@ -83,7 +84,7 @@ fn begins<L: Ready>(options: &ReadOptions) -> bool {
     }
 }
 
-/// The page of a list that is asked for.
+/// The page of a list that is requested.
 fn page_of<L: Ready>(read: &Read<'_>, list: &ListSnapshot) -> Result<Answer, Refusal> {
     let options = read.options;
     let everywhere = options.namespace == "*";

@@ -195,7 +195,7 @@ async fn reports_that_were_gathered_hang_each_under_its_own_cause() {
             "{id_of}: {seen:#}"
         );
     }
-    // Who asks for the event itself is told of both chains.
+    // A caller that requests the event itself is shown both chains.
     let seen = h
         .get(&format!("/v1/audit/trace?id=event:{batch}"))
         .await
@@ -275,7 +275,7 @@ async fn a_chain_with_many_ways_through_it_is_told_in_proportion_to_its_events()
     h.stop().await;
 }
 
-/// The scheduler ends what nobody needs any more in one event for many jobs: none of them is told
+/// The scheduler ends what is needed no more in one event for many jobs: none of them is shown
 /// under another one's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn evaluations_that_were_ended_together_hang_each_under_its_own_job() {

@@ -1,4 +1,4 @@
-//! A request as handlers see it: decoded, limited, and from somebody.
+//! A request as handlers see it: decoded, limited, and with its caller.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -49,13 +49,13 @@ pub(super) struct Request {
     pub(super) headers: HeaderMap,
     /// The caller's address, where there is one.
     pub(super) remote: Option<SocketAddr>,
-    /// Where the agent that forwards it says that it was asked from.
+    /// From where it came to the agent that forwards it, as that agent says.
     pub(super) behind: Option<IpAddr>,
     /// The certificate that the connection showed.
     pub(super) certificate: Option<Arc<PeerCertificate>>,
     /// Whether a call stands for it.
     pub(super) called: bool,
-    /// Where it is said who asks, for the numbers.
+    /// Where it is said who calls, for the metrics.
     pub(super) asker: Option<Asker>,
     /// What was verified of its token.
     pub(super) verified: Verified,
@@ -65,7 +65,7 @@ pub(super) struct Request {
     pub(super) body: Bytes,
     /// What the body takes of the budget.
     hold: Option<Hold>,
-    /// Its id, once somebody asked for it.
+    /// Its id, once it was read.
     id: OnceLock<String>,
 }
 
@@ -117,7 +117,7 @@ impl Request {
     ///
     /// # Errors
     /// 413 above the limit, 400 when the connection breaks off, 504 when the caller is silent or
-    /// slow, 429 and 503 when there is no room for it.
+    /// slow, 429 and 503 when there is no capacity for it.
     pub(super) async fn read_body<B>(
         &mut self,
         body: B,
@@ -146,7 +146,7 @@ impl Request {
     /// while a query waits.
     ///
     /// # Errors
-    /// 429 and 503 when there is no room for it.
+    /// 429 and 503 when there is no capacity for it.
     pub(super) async fn space_to_decode(&self) -> Result<Option<Hold>, Refusal> {
         let Some(hold) = self.hold.as_ref().filter(|_| self.body.len() > SHORT) else {
             return Ok(None);
@@ -189,7 +189,7 @@ impl Request {
     /// The body as JSON. Fields that say something and are none of it are ignored, and named so.
     ///
     /// # Errors
-    /// 400: empty, or not what was asked for; the message names the field.
+    /// 400: empty, or not of the type that is read; the message names the field.
     pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, Refusal> {
         if self.body.is_empty() {
             return Err(Refusal::bad_request("Request body is empty"));
@@ -204,7 +204,7 @@ impl Request {
     /// The body as JSON, the default when there is none.
     ///
     /// # Errors
-    /// 400: not what was asked for.
+    /// 400: not of the type that is read.
     pub(super) fn json_or_default<T: DeserializeOwned + Default>(&self) -> Result<T, Refusal> {
         if self.body.is_empty() {
             Ok(T::default())
@@ -266,7 +266,7 @@ mod tests {
         }
     }
 
-    /// A body that counts how often it is asked for, and how often its field is.
+    /// A body that counts how often it is read, and how often its field is.
     struct Body;
 
     impl<'de> Deserialize<'de> for Body {

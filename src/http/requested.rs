@@ -36,11 +36,11 @@ const VIEW_LIFE: Duration = match cfg!(test) {
 /// Pieces that wait to be sent.
 const AHEAD: usize = 2;
 
-/// Questions about the past at a time: whoever asks many holds up those who ask some, and no list
-/// and nobody whose rights have to be looked up.
+/// Queries about the past at a time: a caller of many holds up callers of some, but no list and no
+/// caller whose rights have to be looked up.
 static REPORTED: Semaphore = Semaphore::const_new(4);
 
-/// What was asked, and how it is answered.
+/// A request, and how it is answered.
 pub(super) struct RequestTrace {
     /// The server.
     pub(super) api: Arc<Api>,
@@ -121,7 +121,7 @@ impl RequestTrace {
             .header(past::TIME_HEADER, time.to_string()))
     }
 
-    /// Waits until what is asked for is beyond the index, or time is over.
+    /// Waits until what is requested is beyond the index, or time is over.
     async fn changed(self: &Arc<Self>) -> Result<Answer, Refusal> {
         let (api, options) = (&self.api, &self.options);
         let deadline = tokio::time::Instant::now() + wait_time(options.wait());
@@ -131,7 +131,7 @@ impl RequestTrace {
             Watched::Nothing | Watched::Reported | Watched::Now => SmallVec::new(),
         };
         let mut who = Arc::clone(&self.request.identity);
-        // Whoever may not see it does not wait for it either.
+        // A caller that may not see it does not wait for it either.
         self.admitted(&who, api.projections.view()).await?;
         loop {
             // Registered before the read, so that no change falls between the two.
@@ -153,14 +153,14 @@ impl RequestTrace {
             // What the caller may do may be another thing by now.
             who = front::identity(api, &self.request).await?;
             self.access.admit(&self.request, &who)?;
-            // A closed watch wakes everybody: the state here is about to be another.
+            // A closed watch wakes every waiter: the state here is about to be another.
             if !woken || api.projections.watch().is_closed() {
                 return self.found(&who, api.projections.view()).await;
             }
         }
     }
 
-    /// Asks what must be asked of the view.
+    /// Checks what must be checked in the view.
     async fn admitted(self: &Arc<Self>, who: &Arc<Identity>, view: View) -> Result<(), Refusal> {
         if !self.access.has_rule() || who.is_management() {
             return Ok(());
@@ -212,7 +212,7 @@ impl RequestTrace {
         }
     }
 
-    /// Whether one thing is asked for, and nothing is worked out about it: a list that is kept
+    /// Whether one thing is requested, and nothing is worked out about it: a list that is kept
     /// ready was looked for before, and one that is not is made elsewhere.
     fn is_quick(&self) -> bool {
         let one = matches!(self.watched, Watched::Rows(_));
@@ -251,8 +251,8 @@ impl RequestTrace {
     }
 }
 
-/// Sends a list part by part. It is rendered as it is taken: whoever reads slowly holds a part of
-/// it and, after a while, no view. If it cannot be read to its end, the transfer is cut.
+/// Sends a list part by part. It is rendered as it is taken: a caller that reads slowly holds a
+/// part of it and, after a while, no view. If it cannot be read to its end, the transfer is cut.
 async fn go_on(
     requested: Arc<RequestTrace>,
     view: View,
@@ -283,7 +283,7 @@ async fn go_on(
             }
         }
         if last {
-            // Whoever has gone does not need to know that this was all.
+            // A caller that is gone does not need to know that this was all.
             let _ = to.send(None).await;
             return;
         }
@@ -370,7 +370,7 @@ mod tests {
     use crate::http::gzip::Gzip;
     use crate::http::harness::Harness;
 
-    /// How often a view was given back because nobody read on.
+    /// How often a view was given back because the caller did not read on.
     pub(super) static GIVEN_BACK: AtomicUsize = AtomicUsize::new(0);
 
     async fn small_parts() -> Harness {
@@ -403,7 +403,7 @@ mod tests {
         assert_eq!(
             plain.header("content-length"),
             "",
-            "nobody knows its length"
+            "its length is not known"
         );
         let back = h.get(&format!("{TARGET}&reverse=true")).await.json();
         assert_eq!(ids(&back).into_iter().rev().collect::<Vec<_>>(), all);

@@ -45,7 +45,7 @@ fn class(method: &Method, path: &str) -> Option<Class> {
         _ if *method != Method::DELETE && below("/v1/acl/token/") => Some(Class::Secret),
         _ if below("/v1/client/fs/") => Some(Class::Files),
         _ if below("/v1/client/allocation/") && path.ends_with("/exec") => Some(Class::Exec),
-        // What a node is told directly is in no event: this is where it is said who did it.
+        // What is sent directly to a node is in no event: this is where it is said who did it.
         _ if !reads && below("/v1/client/allocation/") => Some(Class::Control),
         "/v1/client/gc" => Some(Class::Control),
         _ if below("/v1/client/allocation/") && path.ends_with("/gc") => Some(Class::Control),
@@ -56,7 +56,7 @@ fn class(method: &Method, path: &str) -> Option<Class> {
 /// A request that may come to be denied.
 pub(super) struct Denial {
     received: Received,
-    /// Where from, where it is nobody's in particular.
+    /// Where from, where its caller is anonymous.
     stranger: Option<IpAddr>,
 }
 
@@ -83,8 +83,8 @@ fn received_as(class: Class, request: &Request) -> Received {
     }
 }
 
-/// Where a request is from, where it is nobody's in particular and will be denied: who asks may do
-/// nothing. Whoever signs in may do nothing yet.
+/// Where a request is from, where its caller is anonymous and it will be denied: the caller may do
+/// nothing. One that signs in may do nothing yet.
 fn stranger(request: &Request, class: Class) -> Option<IpAddr> {
     let who = &request.identity;
     let stranger = who.known_as().is_none() && who.acl.is_nothing() && class != Class::Login;
@@ -108,7 +108,7 @@ pub(super) async fn received(
     ticket.map(Some).map_err(unwritten)
 }
 
-/// Writes that somebody asks for a command to be run beside a task.
+/// Writes that a caller requests a command to be run beside a task.
 ///
 /// # Errors
 /// 503 where it must be written and cannot be.
@@ -126,7 +126,7 @@ pub(super) async fn requested_to_run(
     ticket.map_err(unwritten)
 }
 
-/// Writes that a request is about to be shown a secret it did not ask for by its method and path.
+/// Writes that a request is about to be shown a secret that its method and path do not name.
 ///
 /// # Errors
 /// 503 where it must be written and cannot be.
@@ -164,7 +164,7 @@ pub(super) async fn answered(
     answer
 }
 
-/// `GET /v1/audit/requests`: what was asked of this server that changes nothing but matters.
+/// `GET /v1/audit/requests`: requests to this server that change nothing but matter.
 ///
 /// # Errors
 /// 400 names the parameter; 404 where nothing is kept.
@@ -444,7 +444,7 @@ mod tests {
                 reply.text()
             );
         }
-        // Whoever loses a check-and-set is told nothing that is not written down.
+        // A caller that loses a check-and-set is shown nothing that is not written down.
         for method in ["PUT", "DELETE"] {
             let body = body.to_string();
             let reply = server.ask(method, "/v1/var/db/pass?cas=1", body).await;
@@ -466,7 +466,7 @@ mod tests {
         let reply = server.get("/v1/var/db/pass").await;
         assert_eq!(reply.status, 200);
         assert_eq!(reply.json()["Items"]["password"], "hunter2");
-        // The writer counts when it has tried; a log that is opened again may have room for some.
+        // The writer counts when it has tried; a log that is opened again may have space for some.
         let begun = std::time::Instant::now();
         while server.api.requests.lost() < before + 2 {
             assert!(begun.elapsed().as_secs() < 60, "nothing is lost");
@@ -544,7 +544,7 @@ mod tests {
         for (_, path) in (0..REQUESTED).zip(paths.iter().cycle()) {
             assert_eq!(server.get(path).await.status, 403, "{path}");
         }
-        // Who is somebody is written down each time.
+        // A caller that is known is written down each time.
         for _ in 0..3 {
             let reply = server.by("somebody", "GET", "/v1/jobs", "").await;
             assert_eq!(reply.status, 403);

@@ -194,7 +194,7 @@ const ROUTES: &[(&str, &str)] = &[
     ("PUT POST", "/v1/node/N/purge"),
 ];
 
-/// What is not there and can be asked for: where it is said, and in which of Nomad's words.
+/// What is not there and can be requested: where it is said, and in which of Nomad's words.
 const MISSING: &[(&str, &str)] = &[
     ("/v1/job/J/submission?version=0", "job source not found"),
     ("/v1/volume/csi/x", "volume not found"),
@@ -250,7 +250,7 @@ async fn every_route_of_nomads_is_answered() {
             let (status, text) = reported(&h, method, &target, &body).await;
             let said = format!("{method} {target}: {status} {text}");
             assert_ne!(status, 405, "{said}");
-            // The node of this allocation is nobody's machine.
+            // There is no machine behind the node of this allocation.
             if status == 404 && text == "No path to node" {
                 assert!(route.contains("/A"), "{said}");
             } else if status == 404 {

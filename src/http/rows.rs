@@ -51,7 +51,7 @@ created!(Evaluation, Deployment, AllocRow);
 /// Rows of an index's table, and the form of their tokens.
 type Listing<'v, I> = (TokenKind, Rows<'v, <<I as Index>::Table as Table>::Row>);
 
-/// The rows a request asks for, and the form of their tokens.
+/// The rows that a request selects, and the form of their tokens.
 pub(super) fn created<'v, I>(
     view: &'v Sight,
     options: &'v ReadOptions,
@@ -81,7 +81,7 @@ where
     ))
 }
 
-/// The namespaces that a request asks for and its caller may see.
+/// The namespaces that a request selects and its caller may see.
 fn seen_namespaces(
     view: &Sight,
     options: &ReadOptions,

@@ -35,11 +35,11 @@ use crate::rpc::forward::{Answered, Question, Web};
 
 /// Longest time the headers of a further request may take, and a connection lie idle.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long open requests have once the server is told to stop.
+/// How long open requests have once the server is to stop.
 const GRACE: Duration = Duration::from_secs(1);
 /// Requests that one connection of HTTP/2 may have open.
 const STREAMS: u32 = 32;
-/// What is told to who has too many requests open.
+/// The answer to a caller that has too many requests open.
 const TOO_MANY_REQUESTS: &str =
     "Your IP is issuing too many concurrent requests, please rate limit your calls\n";
 /// What may come in over HTTP/2 before it is read, bytes: of a request, and of a connection.
@@ -49,7 +49,7 @@ const MAX_HEADERS: u32 = 16 << 10;
 /// What HTTP/2 begins with (RFC 9113 section 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Serves until told to stop; open requests then have some seconds to end.
+/// Serves until it is to stop; open requests then have some seconds to end.
 pub async fn serve(listener: Listener, router: Router, door: Door, stop: CancellationToken) {
     let visitors = Arc::clone(&door.visitors);
     let front = Arc::new(Front { router, visitors });
@@ -116,7 +116,7 @@ struct Front {
 impl Host for Front {
     const NAME: &'static str = "http";
 
-    /// As Nomad tells it.
+    /// As Nomad answers it.
     const TOO_MANY: &'static [u8] = b"HTTP/1.1 429 Too Many Requests\r\n\
         Content-Type: text/plain\r\nContent-Length: 81\r\nConnection: close\r\n\r\n\
         Your IP is issuing too many concurrent connections, please rate limit your calls\n";
@@ -146,7 +146,7 @@ struct Visitor {
 
 /// What is going on on a connection.
 struct ConnectionState {
-    /// Whether anything was asked.
+    /// Whether any request came.
     spoke: AtomicBool,
     /// Requests that are not answered to the end, and since when there is none.
     open: Mutex<(usize, Instant)>,
@@ -255,8 +255,8 @@ impl Front {
         }
     }
 
-    /// HTTP/1.1: served until he goes, or until told to stop: then what he asked last is answered.
-    /// A connection that becomes another is one until that ends.
+    /// HTTP/1.1: served until its caller goes, or until it is to stop: then the last request is
+    /// answered. A connection that becomes another is one until that ends.
     async fn first(&self, arrival: Arrival) {
         let visitor = self.visitor(arrival.peer.clone(), &arrival.stop);
         let line = visitor.line.clone();
@@ -288,7 +288,7 @@ impl Front {
                 ended = connection.as_mut() => break ended,
                 () = &mut late, if !in_time => {
                     if !state.spoke.load(Ordering::Relaxed) {
-                        return tracing::trace!(%peer, "asked nothing in time");
+                        return tracing::trace!(%peer, "sent no request in time");
                     }
                     in_time = true;
                 }
@@ -300,7 +300,7 @@ impl Front {
                     connection.as_mut().graceful_shutdown();
                     (stopping, gone_by) = (true, Some(Instant::now() + LEAVING));
                 }
-                () = until(gone_by) => return tracing::trace!(%peer, "was told to go"),
+                () = until(gone_by) => return tracing::trace!(%peer, "closed: new certificates"),
             }
         };
         if let Err(error) = ended {
@@ -356,7 +356,7 @@ impl Front {
                     (stopping, gone_by) = (true, Some(Instant::now() + LEAVING));
                 }
                 () = until(gone_by) => {
-                    return tracing::trace!(peer = %visitor.peer, "was told to go");
+                    return tracing::trace!(peer = %visitor.peer, "closed: new certificates");
                 }
             }
         };
@@ -366,8 +366,8 @@ impl Front {
     }
 }
 
-/// Who showed a certificate has to show it again once certificates were loaded anew; nobody else is
-/// troubled.
+/// A caller that showed a certificate has to show it again once certificates were loaded anew;
+/// others are left alone.
 fn reloads_of(arrival: &Arrival) -> watch::Receiver<()> {
     match arrival.peer.certificate {
         Some(_) => arrival.reloads.clone(),
@@ -438,7 +438,7 @@ mod tests {
         assert!(said.starts_with("HTTP/1.1 429"), "{said}");
         drop(second);
         refused.await.unwrap();
-        // Who goes makes room.
+        // A connection that ends makes space for another.
         drop(first);
         served.await.unwrap();
         let (mut third, _) = ask();
@@ -454,7 +454,7 @@ mod tests {
         let silent = state();
         let due = Instant::now() + quiet;
         idle(&silent, due, soon).await;
-        assert!(Instant::now() >= due, "nothing was asked in time");
+        assert!(Instant::now() >= due, "no request was sent in time");
 
         let busy = state();
         busy.spoke.store(true, Ordering::Relaxed);

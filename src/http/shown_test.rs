@@ -1,4 +1,4 @@
-//! What answers show of what there is, by what was asked.
+//! What answers show of what there is, by what was requested.
 
 use drover_events::model::{Allocation, TaskState};
 use serde_json::{Value, json};

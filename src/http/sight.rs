@@ -1,8 +1,8 @@
 //! What a read sees of its view: one thing after another as it likes, for its route's access was
-//! asked about that; many at once only by what its caller may.
+//! checked for that; many at once only by what its caller may.
 //!
-//! Invariant: rows of a range come as [`Unchecked`], which is nothing that can be walked. Only
-//! asking makes [`Rows`] of them: a handler that lists, counts or searches without that does not
+//! Invariant: rows of a range come as [`Unchecked`], which is nothing that can be walked. Only a
+//! check makes [`Rows`] of them: a handler that lists, counts or searches without that does not
 //! compile.
 
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use drover_projections::{AsKey, Index, Prefix, Scan, StorageError, Table};
 use crate::acl::{Acl, NamespaceCapability as Ns};
 use crate::identity::Identity;
 
-/// Rows that were asked about, in a list's order.
+/// Rows that were checked, in a list's order.
 pub(super) type Rows<'v, R> = Box<dyn Iterator<Item = Result<R, StorageError>> + 'v>;
 
 /// The keys that rows were found under, encoded, with the rows.
 pub(super) type Keyed<R> = (Vec<u8>, R);
 
-/// A view, and who looks.
+/// A view, and who reads it.
 pub(super) struct Sight {
     view: View,
     who: Arc<Identity>,
@@ -27,8 +27,8 @@ pub(super) struct Sight {
     whole: bool,
 }
 
-/// Rows of which nobody has asked yet whether the caller may see them.
-#[must_use = "rows that nobody asks about are shown to nobody"]
+/// Rows that were not checked yet: whether the caller may see them is not known.
+#[must_use = "rows that are not checked are shown to no caller"]
 pub(super) struct Unchecked<'v, R> {
     rows: Rows<'v, R>,
     who: &'v Arc<Identity>,
@@ -40,13 +40,13 @@ pub(super) struct Unchecked<'v, R> {
 pub(super) struct All(());
 
 impl Sight {
-    /// What somebody sees of a view; `whole`: every row that the request names.
+    /// What a caller sees of a view; `whole`: every row that the request names.
     pub(super) const fn new(view: View, who: Arc<Identity>, whole: bool) -> Self {
         Self { view, who, whole }
     }
 
     /// The view, for what works out the one thing that the request names: the route's access was
-    /// asked about that. It is not for lists.
+    /// checked for that. It is not for lists.
     pub(super) const fn one(&self) -> &View {
         &self.view
     }
@@ -166,7 +166,7 @@ impl Sight {
         (every || (namespace != "*" && self.sees(namespace, any_of))).then_some(All(()))
     }
 
-    /// That every row may be seen that the request names: the route's access asked for that.
+    /// That every row may be seen that the request names: the route's access covers that.
     pub(super) fn all_of_route(&self) -> Option<All> {
         self.whole.then_some(All(()))
     }
@@ -190,7 +190,7 @@ impl<'v, R: 'v> Unchecked<'v, R> {
         }
     }
 
-    /// Those that a rule over the caller's rights lets him see.
+    /// Those that a rule over the caller's rights lets it see.
     pub(super) fn seen_by(self, may: impl Fn(&Acl, &R) -> bool + 'v) -> Rows<'v, R> {
         let acl = &self.who.acl;
         let seen = move |row: &Result<R, _>| row.as_ref().map_or(true, |row| may(acl, row));
@@ -205,8 +205,8 @@ impl<'v, R: 'v> Unchecked<'v, R> {
         }
     }
 
-    /// All of them, which the request names and the route's access asked about; none where it did
-    /// not, as where rows are shown by their own right.
+    /// All of them, which the request names and the route's access covers; none where it did not,
+    /// as where rows are shown by their own right.
     pub(super) fn of_route(self) -> Rows<'v, R> {
         match self.whole {
             true => self.rows,
@@ -229,8 +229,8 @@ mod tests {
     impl<T> Walked<()> for T {}
     impl<T: IntoIterator> Walked<AsItIs> for T {}
 
-    /// It is the compiler that says so: were rows of which nobody has asked to be walked, this
-    /// would not compile.
+    /// The compiler shows it: if rows that were not checked could be walked, this would not
+    /// compile.
     #[test]
     fn rows_that_nobody_asked_about_cannot_be_walked() {
         <Unchecked<'_, String> as Walked<_>>::is_not();

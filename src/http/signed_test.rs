@@ -93,7 +93,7 @@ async fn acl_18_auth_06_what_was_signed_of_a_workload_is_it_while_it_lives_whoev
 }
 
 /// A task's calls are counted as its allocation's, and so many are taken a second, whatever others
-/// at its address ask.
+/// at its address request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn auth_07_auth_09_the_calls_of_a_workload_have_its_name_and_its_own_share() {
     let (world, alloc) = running().await;
@@ -144,8 +144,8 @@ async fn auth_07_auth_09_the_calls_of_a_workload_have_its_name_and_its_own_share
     world.stop().await;
 }
 
-/// The rates ask who calls, and the method does again: his signature is looked at once, and what he
-/// may is asked each time.
+/// The rates look up who calls, and the method does again: the signature is verified once, and what
+/// the caller may do is looked up each time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn auth_06_auth_09_a_signature_is_looked_at_once_in_a_call_and_rights_each_time() {
     let (world, alloc) = running().await;

@@ -4,7 +4,7 @@
 //! Invariants:
 //! 1. A connection that became one still counts as one of its caller's, and is waited for when the
 //!    server stops.
-//! 2. No page of another origin gets what a caller is allowed only because of where he is: without
+//! 2. No page of another origin gets what a caller is allowed only because of where it is: without
 //!    a token the page must be this agent's own.
 
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub(super) struct SocketLine {
 }
 
 impl SocketLine {
-    /// One that ends when it is told to.
+    /// One that ends when it is to stop.
     pub(super) fn new(stop: CancellationToken) -> Self {
         Self {
             became: TaskTracker::new(),
@@ -90,10 +90,10 @@ fn says(headers: &HeaderMap, name: header::HeaderName, word: &str) -> bool {
 }
 
 impl Upgrade {
-    /// What a request asks for.
+    /// The WebSocket that a request is for.
     ///
     /// # Errors
-    /// 400: it asks for no WebSocket, or not as it should.
+    /// 400: it requests no WebSocket, or not as it should.
     pub(super) fn of(parts: &mut Parts) -> Result<Self, Refusal> {
         let headers = &parts.headers;
         let is_requested = parts.method == Method::GET

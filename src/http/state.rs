@@ -54,7 +54,7 @@ pub struct Settings {
     pub search: SearchConfig,
     /// The most bytes the variables of a namespace may take; 0: any number.
     pub variables_quota: u64,
-    /// Whether everybody is told of the process and its machine, where nobody is asked for a token.
+    /// Whether every caller is shown the process and its machine, where no token is required.
     pub enable_debug: bool,
 }
 
@@ -97,9 +97,9 @@ pub struct Live {
     pub prometheus: bool,
     /// How long tokens that expire may live.
     pub token_ttl: TtlBounds,
-    /// Whether metrics are shown to those only who may read the agent.
+    /// Whether metrics are shown only to callers that may read the agent.
     pub metrics_require_acl: bool,
-    /// Whether requests are counted by who asks.
+    /// Whether requests are counted by their caller.
     pub label_identities: bool,
 }
 
@@ -138,7 +138,7 @@ pub struct Api {
     pub stream: Publisher,
     /// Objects that were rendered lately.
     pub rendered: super::Rendered,
-    /// What was asked of this server that changes nothing but matters.
+    /// Requests to this server that change nothing but matter.
     pub requests: Arc<RequestLog>,
     pub settings: Settings,
 }

@@ -1,4 +1,4 @@
-//! Work that operators ask the servers for.
+//! Work that operators request of the servers.
 
 use drover_events::model::Evaluation;
 use drover_events::model::status::{core_job, eval, job_type, trigger};

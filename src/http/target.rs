@@ -7,7 +7,7 @@ use super::state::Api;
 use crate::error::Refusal;
 use crate::table_reads::glance;
 
-/// Who answers.
+/// What answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     /// This agent.
@@ -18,10 +18,10 @@ pub(super) enum Target {
     Server(String),
 }
 
-/// Who answers a request that names a node, a server or neither, which is this agent.
+/// What answers a request that names a node, a server or neither, which is this agent.
 ///
 /// # Errors
-/// 400 for both; 404 for a node that nobody knows.
+/// 400 for both; 404 for a node that is not known.
 pub(super) fn target(api: &Api, node: &str, server: &str) -> Result<Target, Refusal> {
     match (node, server) {
         ("", "") => Ok(Target::Here),

@@ -13,7 +13,7 @@ use super::harness::{Harness, job};
 use super::{Api, Settings, Shape, router};
 use crate::gate::{Gate, Owed};
 
-/// Asks with these headers; status and text of the answer.
+/// Sends a request with these headers; status and text of the answer.
 async fn with(
     routes: &Router,
     (method, target): (&str, &str),
@@ -148,7 +148,7 @@ async fn the_first_of_several_tokens_counts_and_no_other_takes_its_place() {
     server.stop().await;
 }
 
-/// What was acknowledged before a server was killed may not be in its tables yet when it is asked
+/// What was acknowledged before a server was killed may not be in its tables yet when it is called
 /// again: it takes no good token for a bad one then, nor one that was revoked for a good one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_gives_a_token_is_not_known_before_the_log_is_read_to_where_it_was() {
@@ -184,7 +184,7 @@ async fn who_gives_a_token_is_not_known_before_the_log_is_read_to_where_it_was()
     assert_eq!(leader.0, 200, "who asks does not matter: {}", leader.1);
     // Once it has what the log had, it knows.
     let now = server.server.projections.applied_index();
-    // What another leader has cut off since is owed by nobody.
+    // What another leader has cut off since is owed by no server.
     for (begun, written) in [(now, u64::MAX), (u64::MAX, now)] {
         let known = api(begun, written);
         let answer = ask(&known, none, "GET", "/v1/jobs", &Value::Null).await;

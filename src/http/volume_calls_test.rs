@@ -1,5 +1,5 @@
-//! What plugins are asked, with what, and what is shown of volumes: over HTTP, with a client that
-//! answers as one does.
+//! What plugins are called for, with what, and what is shown of volumes: over HTTP, with a client
+//! that answers as one does.
 
 use drover_events::model::CsiSnapshot;
 use serde_json::{Value, json};
@@ -180,7 +180,7 @@ const BRINGS: [Brings; 9] = [
     ("ControllerCreateVolume", "Name", true, true, ""),
 ];
 
-/// Each call has what its volume is and has, and the node of a controller where one is asked.
+/// Each call has what its volume is and has, and the node of a controller where one is called.
 fn check(calls: &[(&'static str, Value)], node: &str, name: &str, context: &Value) {
     for (method, requested) in calls {
         let brings = BRINGS.iter().find(|one| one.0 == *method);
@@ -437,7 +437,7 @@ async fn csi_46_what_a_provider_has_is_listed_by_a_controller_page_by_page() {
         (&requested["MaxEntries"], &requested["StartingToken"]),
         (&json!(3), &json!("x"))
     );
-    // Without a healthy controller there is nobody to ask.
+    // Without a healthy controller there is none to call.
     world.report(false, "").await;
     for target in [
         "/v1/volumes/external?plugin_id=p",

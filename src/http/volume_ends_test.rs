@@ -77,13 +77,13 @@ async fn node_is(world: &World, status: &str) {
     world.h.submit(command).await;
 }
 
-/// Whether nobody has the volume.
+/// Whether no allocation has the volume.
 fn is_free(volume: &Value) -> bool {
     volume["WriteAllocs"] == json!({}) && volume["ReadAllocs"] == json!({})
 }
 
 /// A volume is free again after the job that had it was stopped: its node and its controller were
-/// asked for it.
+/// called for it.
 async fn is_given_back(world: &World, place: (&str, &str)) {
     let (namespace, id) = place;
     world.register(namespace, id).await;
@@ -168,7 +168,7 @@ async fn csi_42_a_volume_removed_by_force_is_neither_unmounted_nor_detached() {
     world.claim(place, &alloc, false).await.unwrap();
     let text = "volume in use: data".to_owned();
     assert_eq!(said(&world.h.ask("DELETE", forced, "").await), (500, text));
-    // Nobody reaches the node while its allocation is taken for lost.
+    // No server reaches the node while its allocation is taken for lost.
     node_is(&world, "down").await;
     let path = format!("/v1/allocation/{alloc}");
     world
@@ -315,7 +315,7 @@ fn searched(folder: &std::path::Path) -> usize {
     bytes
 }
 
-/// What the stream tells up to the last step of the volume.
+/// What the stream sends up to the last step of the volume.
 async fn streamed(world: &World) -> String {
     let api = std::sync::Arc::clone(&world.h.api);
     let ends = tokio_util::sync::CancellationToken::new();

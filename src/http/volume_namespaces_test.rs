@@ -40,7 +40,8 @@ async fn ns_03_ns_05_a_volume_is_looked_up_in_the_namespace_of_the_request_and_n
             );
         }
     }
-    // Who may see one namespace is not told of another, whether it holds the volume or not.
+    // A caller that may see one namespace learns nothing of another, whether it holds the volume or
+    // not.
     let one = "only:csi-write-volume";
     for (namespace, status) in [("red", 200), ("blue", 403)] {
         let target = format!("/v1/volume/csi/data?namespace={namespace}");
@@ -52,7 +53,7 @@ async fn ns_03_ns_05_a_volume_is_looked_up_in_the_namespace_of_the_request_and_n
     h.stop().await;
 }
 
-/// The right is asked where the volume is to be, and it is nowhere else.
+/// The right is checked where the volume is to be, and it is nowhere else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ns_03_a_description_that_names_its_namespace_needs_the_right_there() {
     let h = two_namespaces().await;
@@ -111,7 +112,7 @@ async fn ns_06_claims_of_a_job_are_collected_in_its_own_namespace() {
     drop(view);
     becomes(&h, &alloc, "complete").await;
     // The watcher moves the index as well, and makes the volume younger: it has done what it can
-    // where nobody reaches the node, so what comes now is not its own.
+    // where no server reaches the node, so what comes now is not its own.
     let begun = eventually("the release to begin", LONG, || {
         let claim = row("prod").claim_of(&holder).cloned();
         so(claim.is_some_and(|claim| claim.state == state::UNPUBLISHING))

@@ -72,8 +72,8 @@ const READ: &[&str] = &["csi-read-volume", "csi-mount-volume", "read-job"];
 const WRITE: &[&str] = &["csi-write-volume"];
 const MOUNT: &[&str] = &["csi-mount-volume"];
 
-/// A method, a target and a body, of which any right lets in, whether reading plugins is asked for
-/// as well, and what those who are let in are answered.
+/// A method, a target and a body, of which any right lets in, whether reading plugins is required
+/// as well, and what callers that are let in are answered.
 type Route = (
     &'static str,
     &'static str,

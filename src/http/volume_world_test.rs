@@ -1,5 +1,5 @@
 //! A server whose one node runs the plugin `p`, with a client that answers as one does and keeps
-//! what it was asked; and jobs that use volumes.
+//! what was requested of it; and jobs that use volumes.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ use crate::volumes::{ClaimGrant, StepError};
 /// The plugin of these tests.
 pub(super) const PLUGIN: &str = "p";
 
-/// What the plugin was asked: the method, and the request as it came.
+/// What was requested of the plugin: the method, and the request as it came.
 #[derive(Default)]
 pub(super) struct PluginRequests {
     calls: Mutex<Vec<(&'static str, Value)>>,
@@ -83,7 +83,7 @@ fn known(volume: &str, call: &str) -> Result<(), Refusal> {
     }
 }
 
-/// One volume that nobody here made, and that is not well.
+/// One volume that was not made here, and that is not well.
 fn listed_volumes(
     request: ControllerListVolumesRequest,
 ) -> Result<ControllerListVolumesResponse, Refusal> {
@@ -212,7 +212,7 @@ fn info(healthy: bool) -> CsiInfo {
 }
 
 impl World {
-    /// Where everybody may do everything.
+    /// Where every caller may do everything.
     pub(super) async fn open() -> World {
         World::with(Harness::asking(Gate::open()).await).await
     }
@@ -235,7 +235,8 @@ impl World {
         self.registers(1, healthy, alloc).await;
     }
 
-    /// A second node with the plugin, and a client of its own: its id, and what that is asked.
+    /// A second node with the plugin, and a client of its own: its id, and what is requested of
+    /// that.
     pub(super) async fn second(&self) -> (String, Arc<PluginRequests>) {
         let (node, requested) = (fixtures::node(2).id, Arc::<PluginRequests>::default());
         self.registers(2, true, "").await;
@@ -340,7 +341,7 @@ impl World {
         found.json()[0]["ID"].as_str().unwrap().to_owned()
     }
 
-    /// An allocation takes a volume, as its client asks for it.
+    /// An allocation takes a volume, as its client requests it.
     pub(super) async fn claim(
         &self,
         (namespace, volume): (&str, &str),

@@ -63,7 +63,7 @@ fn asks_for(source: &str) -> VolumeRequest {
     }
 }
 
-/// A job that asks for these volumes, and its allocation once it is placed.
+/// A job that uses these volumes, and its allocation once it is placed.
 async fn place(h: &Harness, id: &str, sources: &[&str]) -> String {
     place_in(h, "default", id, sources).await
 }
@@ -270,7 +270,7 @@ async fn pages(h: &Harness, target: &str) -> Vec<String> {
     }
 }
 
-/// Five volumes, all of which one allocation asks for: the list of the node is the list of all.
+/// Five volumes, all of which one allocation uses: the list of the node is the list of all.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn csi_47_ev_19_the_list_of_a_node_pages_and_filters_as_that_of_all_volumes() {
     let h = Harness::start().await;

@@ -1,4 +1,4 @@
-//! Volumes and plugins over HTTP: what is answered, to whom, and in which shape.
+//! Volumes and plugins over HTTP: what is answered, to which callers, and in which shape.
 
 use std::sync::Arc;
 
@@ -304,7 +304,7 @@ async fn csi_31_what_a_step_failed_at_is_told_and_not_what_may_be() {
     h.stop().await;
 }
 
-/// A server, and a node whose plugin has a controller that nobody reaches; two volumes of it.
+/// A server, and a node whose plugin has a controller that no server reaches; two volumes of it.
 async fn with_controller() -> Harness {
     let (h, node) = with_plugin().await;
     let view = h.server.projections.view();
@@ -349,7 +349,7 @@ fn held(alloc: &str) -> ClaimVolume {
     held
 }
 
-/// The first row of what is told of a volume, and the index of it.
+/// The first row of what is said of a volume, and the index of it.
 async fn first_reported(h: &Harness, id: &str) -> (Value, Value) {
     let reported = h.get(&format!("/v1/volume/csi/{id}/explain")).await.json();
     (
@@ -537,7 +537,7 @@ async fn csi_31_who_holds_a_volume_and_what_each_claim_waits_for_is_explained() 
     h.stop().await;
 }
 
-/// Registers a job that asks for the volume `data`, and waits for its allocation; its id.
+/// Registers a job that uses the volume `data`, and waits for its allocation; its id.
 async fn place(h: &Harness) -> String {
     h.register("web").await;
     let view = h.server.projections.view();

@@ -1,5 +1,5 @@
 //! Lists that have no pages: what belongs to one object, services, statuses, versions. Each comes
-//! in parts that nobody sees, in every form, and says what it said when it came at once.
+//! in parts that no caller sees, in every form, and says what it said when it came at once.
 
 use axum::body::Body;
 use drover_events::model::ServiceRegistration;

@@ -1,4 +1,4 @@
-//! Workloads that ask, by what servers signed of them.
+//! Workloads that call, by what servers signed of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -148,7 +148,7 @@ async fn wi_05_auth_06_a_workload_is_who_asks_while_its_allocation_lives() {
     let token = world.token(&world.workload());
     let own = "/v1/var/nomad/jobs/web";
     assert_eq!(world.get(&token, own).await, 200);
-    // In the header that is anybody's too.
+    // In the header that other callers use too.
     let bearer = hyper::Request::builder()
         .uri(own)
         .header("authorization", format!("Bearer {token}"));
@@ -280,7 +280,7 @@ async fn wi_09_acl_15_acl_16_a_workload_has_the_policies_of_its_job_too() {
     world.h.stop().await;
 }
 
-/// An agent without tables is told the same by servers as they say themselves.
+/// An agent without tables gets the same from servers as they answer themselves.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn auth_06_acl_15_a_client_is_told_by_servers_who_a_workload_is_and_what_it_may() {
     let world = World::start().await;
@@ -311,7 +311,7 @@ async fn auth_06_acl_15_a_client_is_told_by_servers_who_a_workload_is_and_what_i
         who.acl
             .variable_allows(requested.0, requested.1, requested.2)
     );
-    // Signed by nobody here, and of one that has ended.
+    // Not signed here, and of one that has ended.
     let requested = AclClaimPoliciesRequest {
         signed: token.clone(),
     };
@@ -337,7 +337,7 @@ fn part(value: &Value) -> String {
     URL_SAFE_NO_PAD.encode(value.to_string())
 }
 
-/// What nobody signed, or nobody for this.
+/// What was not signed, or not for this.
 fn forged(world: &World) -> Vec<(&'static str, String)> {
     let now = unix_nanos();
     let good = world.token(&world.workload());
@@ -346,7 +346,7 @@ fn forged(world: &World) -> Vec<(&'static str, String)> {
     altered["nomad_job_id"] = json!("db");
     let mut none = header.clone();
     none["alg"] = json!("none");
-    // By what everybody may know of the key.
+    // By what every caller may know of the key.
     let key = world.h.server.keyring.active().unwrap();
     let symmetric = Header {
         kid: Some(key.id().to_owned()),

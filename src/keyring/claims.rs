@@ -23,7 +23,6 @@ pub struct WorkloadIdentity {
     pub task: String,
     /// The service; empty for a task's identity.
     pub service: String,
-    /// The allocation.
     pub alloc_id: String,
     /// Name of the identity block, `default` where it has none.
     pub name: String,

@@ -23,9 +23,9 @@ use super::{Peer, Refusals, Seldom, Stream, Visit, Visitors};
 
 /// Pause after the system refused a connection (out of descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// How long somebody who is turned away has to take his answer.
+/// How long a caller that is turned away has to take its answer.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// The most of what he says meanwhile that is taken in and thrown away.
+/// The most that is read of such a caller meanwhile, and thrown away.
 const LAST_WORDS: u64 = 64 << 10;
 /// As good as no limit.
 const FOREVER: Duration = Duration::from_secs(365 * 86_400);
@@ -44,7 +44,7 @@ pub enum Listener {
 impl Drop for Listener {
     fn drop(&mut self) {
         if let Self::Unix(_, path) = self {
-            // Whoever starts next finds nothing, or takes it away himself.
+            // The next process finds nothing there, or removes it itself.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -57,10 +57,10 @@ enum Caller {
 }
 
 impl Listener {
-    /// Listens on a socket in the file system, in place of one that nobody listens on any more.
+    /// Listens on a socket in the file system, in place of one that no process listens on any more.
     ///
     /// # Errors
-    /// Somebody listens there, or the system says no.
+    /// A process listens there, or the system refuses it.
     pub fn unix(path: PathBuf) -> io::Result<Self> {
         if std::os::unix::net::UnixStream::connect(&path).is_ok() {
             return Err(io::ErrorKind::AddrInUse.into());
@@ -92,7 +92,7 @@ impl Listener {
     }
 }
 
-/// Who is let in, and how long he may take to say what he wants.
+/// Which connections are let in, and how long each may take to send its request.
 #[derive(Clone, Debug)]
 pub struct Door {
     /// The connections there are.
@@ -118,7 +118,7 @@ impl Patience {
         patience
     }
 
-    /// This long for those who come from now on; nothing: as long as they like.
+    /// This long for connections from now on; nothing: as long as they take.
     pub fn set(&self, time: Duration) {
         let time = match time.is_zero() {
             true => FOREVER,
@@ -135,19 +135,19 @@ impl Patience {
     }
 }
 
-/// Somebody who was let in.
+/// A connection that was let in.
 #[derive(Debug)]
 pub struct Arrival {
-    /// What he says.
+    /// Its bytes, both ways.
     pub stream: Stream,
-    /// Who he is.
+    /// Who is at its other end.
     pub peer: Peer,
-    /// Until when his first request must be there.
+    /// Until when its first request must be there.
     pub due: Instant,
     /// Cancelled when the port is closed.
     pub stop: CancellationToken,
-    /// Told when certificates were loaded anew since the connection came in: what he has shown may
-    /// not count any more.
+    /// Changes when certificates were loaded anew since the connection came in: what its caller has
+    /// shown may not count any more.
     pub reloads: watch::Receiver<()>,
 }
 
@@ -171,18 +171,18 @@ pub async fn until(moment: Option<Instant>) {
 pub trait Host: Send + Sync + 'static {
     /// What it is called in the log.
     const NAME: &'static str;
-    /// What one of too many is told.
+    /// What one of too many is answered.
     const TOO_MANY: &'static [u8];
     /// What Nomad calls the count of those, where it has one.
     const EXCEEDED: Option<&'static str> = None;
-    /// What is told to who speaks clear text where TLS is spoken.
+    /// The answer to a caller that speaks clear text where TLS is spoken.
     const TLS_ONLY: &'static [u8];
 
     /// Serves one connection to its end.
     fn receive(&self, arrival: Arrival) -> impl Future<Output = ()> + Send;
 }
 
-/// Lets connections in until told to stop; answers with those that are still served then.
+/// Lets connections in until it is to stop; answers with those that are still served then.
 pub async fn accept<H: Host>(
     listener: Listener,
     host: Arc<H>,
@@ -198,7 +198,8 @@ pub async fn accept<H: Host>(
             accepted = listener.accept() => accepted,
             () = stop.cancelled() => break,
         };
-        // Before anything is shown on it: who shows what counts no more a moment later is told.
+        // Before anything is shown on it: a caller whose certificate counts no more a moment later
+        // is notified.
         let reloads = door.0.tls.reloads();
         match accepted {
             Ok((caller, peer)) => match door.0.visitors.enter(&peer) {
@@ -221,7 +222,7 @@ pub async fn accept<H: Host>(
     open
 }
 
-/// What was told in the log not long ago.
+/// What was logged not long ago.
 #[derive(Debug, Default)]
 struct RecentWarnings {
     mixed: Mutex<Seldom>,
@@ -229,7 +230,7 @@ struct RecentWarnings {
     full: Mutex<Seldom>,
 }
 
-/// Tells one of too many why; where there are far too many, the connection just ends.
+/// Answers one of too many with the reason; where there are far too many, the connection just ends.
 fn turn_away<H: Host>(
     caller: Caller,
     peer: &Peer,
@@ -269,7 +270,7 @@ async fn farewell(mut stream: impl AsyncRead + AsyncWrite + Unpin, text: &'stati
         tokio::io::copy(&mut stream.take(LAST_WORDS), &mut tokio::io::sink()).await
     });
     if let Ok(Err(error)) = reported.await {
-        tracing::trace!(%error, "nobody heard the last word");
+        tracing::trace!(%error, "the last answer was not taken");
     }
 }
 
@@ -337,7 +338,8 @@ async fn shake<H: Host>(
                     if reported.failed.lock().is_due() {
                         tracing::warn!(%peer, "{}: TLS handshake failed: {why}", H::NAME);
                     }
-                    // The alert is on its way; who goes on talking must be able to read it.
+                    // The alert is on its way; a caller that goes on sending must be able to read
+                    // it.
                     farewell(stream, b"").await;
                     None
                 }

@@ -9,7 +9,7 @@ use super::*;
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// Answers each connection with who is there, and panics when it is told to.
+/// Answers each connection with who is there, and panics when a test wants it.
 #[derive(Default)]
 struct Echo {
     received: AtomicUsize,
@@ -192,7 +192,7 @@ async fn who_says_nothing_or_half_a_handshake_is_sent_away_and_hinders_nobody() 
 async fn a_socket_of_this_machine_is_listened_on_and_vanishes() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("api.sock");
-    // One that nobody listens on any more is replaced, one in use is not.
+    // One that no process listens on any more is replaced, one in use is not.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let listener = Listener::unix(path.clone()).unwrap();
     let taken = Listener::unix(path.clone()).expect_err("somebody listens");

@@ -77,7 +77,7 @@ impl Gathered {
 ///
 /// # Errors
 /// 413 above the limit, 400 when the connection breaks off, 504 when the caller is silent or slow,
-/// 429 and 503 when there is no room.
+/// 429 and 503 when there is no capacity.
 pub async fn gather<B>(body: B, rules: BodyRules, hold: &mut Hold) -> Result<Bytes, Refusal>
 where
     B: HttpBody<Data = Bytes>,

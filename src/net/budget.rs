@@ -12,7 +12,7 @@ use drover_error::{Code, Refusal};
 
 /// One address holds at most this part of a budget.
 const SHARE: usize = 4;
-/// How long somebody waits for what others hold.
+/// How long a request waits for what others hold.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What can be held at once.
@@ -25,7 +25,8 @@ pub struct Budget {
 #[derive(Debug)]
 struct Kept {
     all: usize,
-    /// What is held beyond all, since that became less: nobody has it once it is given back.
+    /// What is held beyond all, since that became less: once it is given back it is not available
+    /// again.
     owed: usize,
     held: HashMap<IpAddr, usize>,
 }
@@ -231,7 +232,7 @@ mod tests {
         }
         let mut hold = budget.hold(address(5));
         for _ in 0..10 {
-            // Asked once, so that it waits, and dropped.
+            // Polled once, so that it waits, and dropped.
             let mut waits = Box::pin(hold.take(60));
             assert!(futures_util::poll!(&mut waits).is_pending());
             assert_eq!(budget.kept.lock().held.get(&address(5)), Some(&60));

@@ -10,7 +10,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 const RESERVE: u64 = 1_024;
 /// Connections of one kind at once, from all addresses together, where files are no matter.
 const MOST_CONNECTIONS: u64 = 16_384;
-/// How often a fault that repeats is told.
+/// How often a fault that repeats is logged.
 const SELDOM: Duration = Duration::from_secs(60);
 
 /// The limit this process was started with, where it was raised.
@@ -69,7 +69,7 @@ fn share(files: u64) -> u64 {
     (left / 2).min(MOST_CONNECTIONS)
 }
 
-/// Says when a fault that repeats is told again.
+/// Says when a fault that repeats is logged again.
 #[derive(Debug, Default)]
 pub struct Seldom {
     reported: Option<Instant>,

@@ -1,9 +1,9 @@
 //! What callers may take of this process before it owes them anything: connections, bytes, time.
 //!
 //! HTTP and RPC share it: the one loop that lets connections in ([`accept()`]), over TCP, [`tls`]
-//! and sockets of this machine, and what it tells of who is there ([`Peer`]). [`Visitors`] counts
-//! connections by address, [`Rates`] requests by who asks, [`Budget`] the bytes of bodies that are
-//! held at once (or calls), [`body::gather`] takes a body in under a limit, a deadline and a
+//! and sockets of this machine, and what it knows of the other end ([`Peer`]). [`Visitors`] counts
+//! connections by address, [`Rates`] requests by their caller, [`Budget`] the bytes of bodies that
+//! are held at once (or calls), [`body::gather`] takes a body in under a limit, a deadline and a
 //! budget, [`status`] says what a refusal is answered with.
 //!
 //! **The bound.** Whatever callers do, bodies hold at most [`BODIES`], or as much as is configured
@@ -40,12 +40,12 @@ pub use status::{code, denies, status};
 pub use stream::{Prefixed, Stream};
 pub use visitors::{Refusals, Visit, Visitors};
 
-/// Of those who come through another agent each may take what an address may; all of them this many
-/// times as much: an agent could say that it was asked from anywhere.
+/// Of those that come through another agent each may take what an address may; all of them this
+/// many times as much: an agent could name any address as that of its caller.
 pub const CROWD: u32 = 32;
 /// Bytes of bodies of callers that proved nothing (RPC) that are held at once.
 pub const STRANGERS: usize = 32 << 20;
-/// Over how long a time connections are told to go once certificates were loaded anew.
+/// Over how long a time connections are closed once certificates were loaded anew.
 pub const PARTING: std::time::Duration = std::time::Duration::from_secs(10);
 /// How long what is open on them may go on then.
 pub const LEAVING: std::time::Duration = std::time::Duration::from_secs(600);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::tls::PeerCertificate;
 
-/// The other end of a connection, as the connection itself tells. It is put beside every request
+/// The other end of a connection, as the connection itself shows it. It is put beside every request
 /// by the accept loop; headers of a request change nothing in it.
 #[derive(Clone, Debug, Default)]
 pub struct Peer {
@@ -13,8 +13,8 @@ pub struct Peer {
     pub address: Option<SocketAddr>,
     /// The certificate that it showed and that was verified.
     pub certificate: Option<Arc<PeerCertificate>>,
-    /// Where a client's agent at that address says that it was asked from. It says what it likes:
-    /// those who come through it are told apart by it, and nobody is taken for another.
+    /// From where, as a client's agent at that address says, the request came to it. It may say
+    /// anything: it only distinguishes those who come through that agent, and identifies no caller.
     pub behind: Option<IpAddr>,
 }
 

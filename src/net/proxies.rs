@@ -1,4 +1,4 @@
-//! Proxies that say whom they ask for: those that an operator trusts to, and nobody else.
+//! Proxies that say for whom they forward: those that an operator trusts to, and no others.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,10 +7,10 @@ use ipnet::IpNet;
 
 use drover_config::trusted_proxies;
 
-/// The header that proxies add the address to that asked them, the last one last.
+/// The header to which proxies add the address that called them, the last one last.
 const FORWARDED_FOR: &str = "x-forwarded-for";
 
-/// Proxies that are trusted to say whom they ask for.
+/// Proxies that are trusted to say for whom they forward.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Proxies(Vec<IpNet>);
 
@@ -34,8 +34,9 @@ impl Proxies {
         self.0.iter().any(|net| net.contains(&address))
     }
 
-    /// Whom a proxy asks for: the last that it, or one before it that is trusted as well, was asked
-    /// by. None where a trusted one says nothing that can be read, or nobody trusted asks.
+    /// For whom a proxy forwards: the last address that called it, or one before it that is trusted
+    /// as well. None where a trusted one says nothing that can be read, or the caller is no trusted
+    /// proxy.
     #[must_use]
     pub fn client(&self, from: IpAddr, headers: &HeaderMap) -> Option<IpAddr> {
         if !self.trusts(from) {
@@ -49,7 +50,8 @@ impl Proxies {
         for said in parts.flat_map(|value| value.rsplit(|&byte| byte == b',')) {
             let said = std::str::from_utf8(said).unwrap_or("?").trim();
             let socket = said.parse::<SocketAddr>().map(|socket| socket.ip());
-            // What cannot be read may be anybody's: who handed it on is as far as is known.
+            // What cannot be read may be from anywhere: the proxy that handed it on is as far as is
+            // known.
             let Ok(address) = said.parse::<IpAddr>().or(socket) else {
                 break;
             };

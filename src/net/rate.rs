@@ -1,12 +1,12 @@
-//! How many requests a second somebody may make: by who he is, by his address, and of a namespace.
+//! How many requests a second a caller may make: by identity, by address, and of a namespace.
 //!
-//! Each has a number of requests a second, and may ask for some seconds' worth at once. Kept of him
-//! is one moment: the one at which he has all of that again. Once it has passed nothing needs to be
-//! kept, so what is kept is bounded; where it is full all the same, whoever comes then shares one
-//! number with all others who do.
+//! Each has a number of requests a second, and may make some seconds' worth at once. Kept of each
+//! is one moment: the one at which it has all of that again. Once it has passed nothing needs to be
+//! kept, so what is kept is bounded; where it is full all the same, all that come then share one
+//! number.
 //!
-//! Invariants: who is refused is charged nothing, by any of the three; what is kept never holds a
-//! name, only a keyed hash of it.
+//! Invariants: a refused request is charged nothing, by any of the three; what is kept never holds
+//! a name, only a keyed hash of it.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -20,19 +20,19 @@ use parking_lot::Mutex;
 use super::CROWD;
 use drover_error::{Code, Refusal};
 
-/// Callers and namespaces that are told apart.
+/// Callers and namespaces that are counted apart.
 const MOST: usize = 65_536;
 /// Of those so many a request makes at most.
 const MADE: usize = 5;
 /// Nanoseconds.
 const SECOND: u64 = 1_000_000_000;
-/// How often those are looked for who need not be kept.
+/// How often entries are looked for that need not be kept.
 const SWEEP: u64 = 100_000_000;
 
 /// What requests are counted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum By {
-    /// Who asks: a token, a node, a certificate; whoever is none of these is his address.
+    /// The caller: a token, a node, a certificate; one with none of these is its address.
     Identity,
     /// Where from.
     Address,
@@ -55,7 +55,7 @@ impl By {
 /// Requests a second; 0 is no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PerSecond {
-    /// Of one who asks.
+    /// Of one caller.
     pub identity: u32,
     /// Of one address; of one /64 of IPv6.
     pub address: u32,
@@ -79,17 +79,17 @@ impl PerSecond {
     }
 }
 
-/// Who asks, from where, about what.
+/// Who calls, from where, about what.
 #[derive(Clone, Copy, Debug)]
 pub struct Asking<'a> {
     /// Who, where that is known.
     pub identity: Option<&'a str>,
-    /// Whether he has proved it. Of an address those who have share one number, and those who have
-    /// not another: a stranger uses up nobody's but that of strangers.
+    /// Whether the caller has proved it. Of an address, callers that have share one number, and
+    /// those that have not another: a stranger uses up only that of strangers.
     pub proved: bool,
     /// From where.
     pub address: IpAddr,
-    /// Where the agent at that address says that it was asked from, if it forwards.
+    /// From where, as the agent at that address says, the request came to it, if it forwards.
     pub behind: Option<IpAddr>,
     /// About which namespace.
     pub namespace: Option<&'a str>,
@@ -107,7 +107,7 @@ pub struct Rates {
 struct Kept {
     allowed: PerSecond,
     hasher: RandomState,
-    /// When each has all of his requests again, nanoseconds.
+    /// When each has all of its requests again, nanoseconds.
     full: HashMap<(By, u64), u64>,
     swept: u64,
     most: usize,
@@ -166,13 +166,13 @@ impl Rates {
     /// Counts a request.
     ///
     /// # Errors
-    /// 429, with the time after which one more is allowed: he, his address or the namespace has had
-    /// as many as are allowed.
+    /// 429, with the time after which one more is allowed: the caller, its address or the namespace
+    /// has had as many as are allowed.
     pub fn take(&self, asking: &Asking<'_>) -> Result<(), Refusal> {
         self.taken(|kept, now| kept.take(asking, now))
     }
 
-    /// Counts a request against its address alone, as one of a stranger: who asks is found out
+    /// Counts a request against its address alone, as one of a stranger: its caller is found out
     /// elsewhere.
     ///
     /// # Errors
@@ -184,7 +184,8 @@ impl Rates {
         })
     }
 
-    /// Counts a request against the namespace that it is about alone: who asks was counted before.
+    /// Counts a request against the namespace that it is about alone: its caller was counted
+    /// before.
     ///
     /// # Errors
     /// As [`Rates::take`].
@@ -204,7 +205,7 @@ impl Rates {
         }
     }
 
-    /// Counts something; whether that is not too much. Nobody is refused for it, so that is not
+    /// Counts something; whether that is not too much. Nothing is refused for it, so that is not
     /// counted as a refusal.
     pub fn have_capacity(&self, asking: &Asking<'_>) -> bool {
         self.counted(|kept, now| kept.take(asking, now)).is_ok()
@@ -251,7 +252,7 @@ fn network(address: IpAddr) -> IpAddr {
     }
 }
 
-/// The same of an address and of whoever is behind it.
+/// The same of an address and of the one behind it.
 fn networks((address, behind): (IpAddr, Option<IpAddr>)) -> (IpAddr, Option<IpAddr>) {
     (network(address), behind.map(network))
 }
@@ -264,10 +265,10 @@ impl Kept {
             None => self.hasher.hash_one(networks(whence)),
         };
         let place = self.place(whence, asking.proved);
-        // Whatever an agent says of those who ask it, all of them together have a number too.
+        // Whatever an agent says of its callers, all of them together have a number too.
         let agent = network(asking.address);
         let crowd = asking.behind.map(|_| self.hasher.hash_one((agent, CROWD)));
-        // Nobody in particular is as many as the agent says there are.
+        // Anonymous callers are as many as the agent says there are.
         let unknown = crowd.filter(|_| asking.identity.is_none());
         let what = asking.namespace.map(|name| self.hasher.hash_one(name));
         let counted = [
@@ -280,7 +281,7 @@ impl Kept {
         self.take_all(counted, now)
     }
 
-    /// An address, of those who have proved who they are or of the others.
+    /// An address, of callers that have proved who they are or of the others.
     fn place(&self, whence: (IpAddr, Option<IpAddr>), proved: bool) -> u64 {
         self.hasher.hash_one((networks(whence), proved))
     }
@@ -328,7 +329,7 @@ impl Kept {
         }
     }
 
-    /// The place of one; that of all others where there is no room for him.
+    /// The place of one; that of all others where there is no space for it.
     fn key(&mut self, key: (By, u64), now: u64) -> (By, u64) {
         if self.full.len() + MADE <= self.most || self.full.contains_key(&key) {
             return key;
@@ -423,7 +424,7 @@ mod tests {
             assert_eq!(refused.unwrap_err().by, By::Namespace);
         }
         kept.take(&asking(Some("a"), "10.0.0.1", "blue"), 0)
-            .expect("neither he nor his address has used anything up");
+            .expect("neither the caller nor its address has used anything up");
     }
 
     #[test]
@@ -458,7 +459,7 @@ mod tests {
             let refused = kept.take(&through(first), 0).unwrap_err();
             assert_eq!((refused.by, refused.allowed), (By::Address, 1));
         }
-        // Nobody is refused for what it says of him.
+        // No caller is refused for what it says of them.
         for address in ["10.0.0.1", "10.9.0.1"] {
             let own = asking(Some("token:a"), address, "red");
             kept.take(&own, 0).unwrap();
@@ -488,7 +489,7 @@ mod tests {
             behind: Some("10.9.2.1".parse().unwrap()),
             ..asking(Some("token:a"), "10.0.0.1", "red")
         };
-        kept.take(&known, 0).expect("who is somebody has his own");
+        kept.take(&known, 0).expect("a known caller has its own");
     }
 
     #[test]

@@ -42,8 +42,7 @@ pub const fn code(answered: u16) -> Option<Code> {
     })
 }
 
-/// Whether an answer with this status says that its caller may not, or that it is not known who he
-/// is.
+/// Whether an answer with this status says that its caller may not, or is not known.
 pub const fn denies(answered: u16) -> bool {
     answered == status(Code::Unauthorized) || answered == status(Code::PermissionDenied)
 }

@@ -30,7 +30,7 @@ struct VisitorCounts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Whence {
     Address(IpAddr),
-    /// One of those who come through the agent at an address.
+    /// One of those that come through the agent at an address.
     Behind(IpAddr, IpAddr),
     /// All of them.
     Crowd(IpAddr),
@@ -59,7 +59,7 @@ impl Visitors {
         Arc::new(visitors)
     }
 
-    /// The same limits from now on; who is inside stays.
+    /// These limits from now on; connections that are open stay.
     pub fn limit(&self, per_client: Option<u32>) {
         let number = |configured| match usize::try_from(configured) {
             Ok(0) | Err(_) => usize::MAX,
@@ -70,7 +70,7 @@ impl Visitors {
         self.of_this_machine.store(number(here), Ordering::Relaxed);
     }
 
-    /// Lets a connection in; none when there are too many already. Of those who come through
+    /// Lets a connection in; none when there are too many already. Of those that come through
     /// another agent each has as many as an address has, and all of them so many times as much.
     #[must_use]
     pub fn enter(self: &Arc<Self>, peer: &Peer) -> Option<Visit> {
@@ -128,7 +128,8 @@ impl Drop for Visit {
     }
 }
 
-/// How many of those that are turned away are told why: ten a second, a hundred at once.
+/// How many of those that are turned away are answered with the reason: ten a second, a hundred at
+/// once.
 #[derive(Debug)]
 pub struct Refusals {
     left: f64,
@@ -148,7 +149,7 @@ impl Default for Refusals {
 }
 
 impl Refusals {
-    /// Whether this one is told.
+    /// Whether this one is answered.
     pub fn word(&mut self) -> bool {
         let now = Instant::now();
         let since = now.duration_since(self.at).as_secs_f64();

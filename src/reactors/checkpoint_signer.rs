@@ -45,7 +45,6 @@ const IDLE: Duration = Duration::from_secs(300);
 /// How often it looks at most.
 const GRAIN: Duration = Duration::from_millis(50);
 
-/// The reactor.
 pub struct CheckpointSigner {
     ledger: Arc<Ledger>,
     keyring: Arc<Keyring>,

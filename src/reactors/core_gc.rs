@@ -106,9 +106,7 @@ const TOGETHER: Duration = Duration::from_millis(200);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Collected {
-    /// Evaluations.
     pub evals: usize,
-    /// Allocations.
     pub allocs: usize,
     pub jobs: usize,
     pub deployments: usize,

@@ -41,7 +41,6 @@ impl Default for DigestSettings {
 const GRAIN: Duration = Duration::from_millis(200);
 const IDLE: Duration = Duration::from_secs(300);
 
-/// The reactor.
 pub struct DigestRecorder {
     every: u64,
     /// This server's id.

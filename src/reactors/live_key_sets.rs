@@ -20,7 +20,6 @@ const GRAIN: Duration = Duration::from_secs(2);
 /// When it looks again if no event wakes it.
 const IDLE: Duration = Duration::from_secs(300);
 
-/// The reactor.
 #[derive(Default)]
 pub struct LiveKeySets {
     /// The newest mark at which sets were made.

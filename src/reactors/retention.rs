@@ -57,7 +57,6 @@ pub struct Keeping {
     pub held: Option<Arc<PublisherPosition>>,
 }
 
-/// The reactor.
 pub struct Retention {
     keeping: Keeping,
     ledger: Arc<Ledger>,

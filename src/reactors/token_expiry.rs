@@ -25,7 +25,6 @@ const INTERVAL: Duration = Duration::from_secs(300);
 /// The shortest pause between two looks: several that expire together go together.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The reactor.
 pub struct TokenExpiry {
     /// How long a token that has expired is kept.
     keep: Duration,

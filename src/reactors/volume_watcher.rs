@@ -52,7 +52,6 @@ const IDLE: Duration = Duration::from_secs(300);
 /// How many claims that wait are shown.
 const SHOWN: usize = 20;
 
-/// The reactor.
 pub struct VolumeWatcher {
     shared: Arc<WatcherShared>,
     workers: Mutex<JoinSet<()>>,

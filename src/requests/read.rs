@@ -97,7 +97,6 @@ pub struct RequestLogEntry {
 /// A page of requests.
 #[derive(Clone, Debug, Default)]
 pub struct Listing {
-    /// The requests.
     pub entries: Vec<RequestLogEntry>,
     /// Where the next page begins; none after the last.
     pub next: Option<u64>,

@@ -263,7 +263,8 @@ impl Caller {
     }
 }
 
-/// Tries again while that may help and there is time: when it was told to, where it was.
+/// Tries again while that may help and there is time: after the time that the answer named, where
+/// it named one.
 async fn persist<T, Fut>(
     deadline: Duration,
     attempt: impl Fn(Duration) -> Fut,

@@ -200,7 +200,7 @@ async fn mod_14_a_server_that_fails_goes_to_the_end() {
         .unwrap();
     let server = start("127.0.0.1:0", Arc::default()).await;
     let caller = caller(&[gone, server.addr()]);
-    // Whichever the client began at: it asks the one that is gone first.
+    // Whichever the client began at: it calls the one that is gone first.
     caller.servers().unwrap().failed(&server.addr().to_string());
     assert_eq!(caller.servers().unwrap().first(), Some(gone.to_string()));
     for _ in 0..3 {

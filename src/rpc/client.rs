@@ -36,7 +36,7 @@ use drover_net::tls::{Fault, Loader, explain};
 pub struct Dialing {
     /// How long a connection may take.
     pub timeout: Duration,
-    /// How often a silent server is asked whether it is there.
+    /// How often a silent server is pinged.
     pub keep_alive: Duration,
     /// The certificates.
     pub tls: Arc<Loader>,
@@ -86,7 +86,7 @@ impl Carrier {
         &self.addr
     }
 
-    /// Nothing more is begun on it: the server asks whoever comes over it to come by another.
+    /// Nothing more is begun on it: the server wants callers to come by another.
     pub fn leave(&self) {
         self.line.left.cancel();
     }
@@ -374,7 +374,7 @@ async fn connect(addr: &str, unsent: Option<u32>) -> io::Result<TcpStream> {
     Err(failed)
 }
 
-/// A connection to a server, encrypted where this agent is told so.
+/// A connection to a server, encrypted where this agent is configured so.
 async fn reach(addr: &str, how: &Dialing) -> Result<(Stream, Option<Arc<ClientConfig>>), String> {
     let stream = connect(addr, how.unsent).await;
     let stream = stream.map_err(|e| e.to_string())?;

@@ -1,5 +1,5 @@
-//! The methods of CSI volumes: what clients ask servers (`CSIVolume.…`), and what servers ask the
-//! clients that run plugins (`CSI.…`, in sessions: [`super::requested`]).
+//! The methods of CSI volumes: the calls of clients to servers (`CSIVolume.…`), and those of
+//! servers to the clients that run plugins (`CSI.…`, in sessions: [`super::requested`]).
 //!
 //! Requests to plugins are structures with Nomad's names (CSI-11). The volume's id in them is what
 //! the plugin calls it (CSI-10); secrets go along and are never shown.
@@ -27,9 +27,9 @@ impl std::fmt::Debug for Secrets {
     }
 }
 
-/// Something a controller is asked: which plugin's, and on which node.
+/// A call to a controller: which plugin's, and on which node.
 pub trait AskController: Rpc {
-    /// The plugin that is asked, and the node whose controller it is; empty until one is chosen.
+    /// The plugin that is called, and the node whose controller it is; empty until one is chosen.
     fn of(requested: &mut Self::Req) -> (&str, &mut String);
 }
 
@@ -79,8 +79,8 @@ methods! {
     /// The snapshots that the provider has.
     ControllerListSnapshots = "CSI.ControllerListSnapshots":
         ControllerListSnapshotsRequest -> ControllerListSnapshotsResponse;
-    /// Takes a volume from an allocation, and from its node where nobody else uses it there. One
-    /// that is taken already is taken (CSI-34).
+    /// Takes a volume from an allocation, and from its node where no other allocation uses it
+    /// there. One that is taken already is taken (CSI-34).
     NodeDetachVolume = "CSI.NodeDetachVolume": NodeDetachVolumeRequest -> Done;
     /// Makes what is mounted as large as its volume has become.
     NodeExpandVolume = "CSI.NodeExpandVolume":
@@ -100,11 +100,9 @@ messages! {
     CsiVolumeClaimRequest {
         /// The volume's namespace.
         namespace: String = "Namespace",
-        /// The volume.
         volume_id: String = "VolumeID",
-        /// The allocation.
         allocation_id: String = "AllocationID",
-        /// The node that asks.
+        /// The node that calls.
         node_id: String = "NodeID",
         /// Not looked at: what the plugin calls the node, servers know.
         external_node_id: String = "ExternalNodeID",
@@ -129,22 +127,19 @@ messages! {
         /// The index of the claim.
         index: u64 = "Index",
         /// Since when the volume is larger at its provider than a node has made it, Unix
-        /// nanoseconds: whoever mounts it does so, and tells. 0 where that is nobody's to do.
+        /// nanoseconds: the client that mounts it expands it, and reports it. 0 where no client has
+        /// to.
         node_expansion: i64 = "NodeExpansion",
     }
     /// A claim, as requests name it.
     NamedClaim {
-        /// The allocation.
         allocation_id: String = "AllocationID",
-        /// Its node.
         node_id: String = "NodeID",
         /// What the plugin calls the node.
         external_node_id: String = "ExternalNodeID",
         /// 0 read, 1 write.
         mode: u8 = "Mode",
-        /// The access mode.
         access_mode: String = "AccessMode",
-        /// The attachment mode.
         attachment_mode: String = "AttachmentMode",
         /// How far it was given back.
         state: u8 = "State",
@@ -153,14 +148,12 @@ messages! {
     CsiVolumeUnpublishRequest {
         /// The volume's namespace.
         namespace: String = "Namespace",
-        /// The volume.
         volume_id: String = "VolumeID",
         /// Whose claim it is.
         claim: Option<NamedClaim> = "Claim",
     }
     /// `CSI.ControllerValidateVolume`.
     ControllerValidateVolumeRequest {
-        /// The plugin.
         plugin_id: String = "PluginID",
         /// The node of its controller.
         controller_node_id: String = "ControllerNodeID",
@@ -179,7 +172,6 @@ messages! {
     }
     /// `CSI.ControllerAttachVolume`.
     ControllerAttachVolumeRequest {
-        /// The plugin.
         plugin_id: String = "PluginID",
         /// The node of its controller.
         controller_node_id: String = "ControllerNodeID",
@@ -207,7 +199,6 @@ messages! {
     }
     /// `CSI.ControllerDetachVolume`.
     ControllerDetachVolumeRequest {
-        /// The plugin.
         plugin_id: String = "PluginID",
         /// The node of its controller.
         controller_node_id: String = "ControllerNodeID",
@@ -220,7 +211,6 @@ messages! {
     }
     /// `CSI.ControllerCreateVolume`.
     ControllerCreateVolumeRequest {
-        /// The plugin.
         plugin_id: String = "PluginID",
         /// The node of its controller.
         controller_node_id: String = "ControllerNodeID",
@@ -262,7 +252,6 @@ messages! {
     }
     /// `CSI.ControllerExpandVolume`.
     ControllerExpandVolumeRequest {
-        /// The plugin.
         plugin_id: String = "PluginID",
         /// The node of its controller.
         controller_node_id: String = "ControllerNodeID",
@@ -283,14 +272,12 @@ messages! {
     }
     /// The size that a volume has now.
     ControllerExpandVolumeResponse {
-        /// Bytes.
         capacity_bytes: i64 = "CapacityBytes",
-        /// Nodes that have it mounted must be told.
+        /// Nodes that have it mounted must be notified.
         node_expansion_required: bool = "NodeExpansionRequired",
     }
     /// `CSI.ControllerDeleteVolume`.
     ControllerDeleteVolumeRequest {
-        /// The plugin.
         plugin_id: String = "PluginID",
         /// The node of its controller.
         controller_node_id: String = "ControllerNodeID",
@@ -301,7 +288,6 @@ messages! {
     }
     /// `CSI.ControllerListVolumes`.
     ControllerListVolumesRequest {
-        /// The plugin.
         plugin_id: String = "PluginID",
         /// The node of its controller.
         controller_node_id: String = "ControllerNodeID",
@@ -319,7 +305,6 @@ messages! {
     }
     /// `CSI.ControllerCreateSnapshot`.
     ControllerCreateSnapshotRequest {
-        /// The plugin.
         plugin_id: String = "PluginID",
         /// The node of its controller.
         controller_node_id: String = "ControllerNodeID",
@@ -338,7 +323,6 @@ messages! {
         id: String = "ID",
         /// What it calls the volume.
         external_source_volume_id: String = "ExternalSourceVolumeID",
-        /// Bytes.
         size_bytes: i64 = "SizeBytes",
         /// Unix seconds.
         create_time: i64 = "CreateTime",
@@ -347,7 +331,6 @@ messages! {
     }
     /// `CSI.ControllerDeleteSnapshot`.
     ControllerDeleteSnapshotRequest {
-        /// The plugin.
         plugin_id: String = "PluginID",
         /// The node of its controller.
         controller_node_id: String = "ControllerNodeID",
@@ -358,7 +341,6 @@ messages! {
     }
     /// `CSI.ControllerListSnapshots`.
     ControllerListSnapshotsRequest {
-        /// The plugin.
         plugin_id: String = "PluginID",
         /// The node of its controller.
         controller_node_id: String = "ControllerNodeID",
@@ -378,17 +360,13 @@ messages! {
     }
     /// `CSI.NodeDetachVolume`.
     NodeDetachVolumeRequest {
-        /// The plugin.
         plugin_id: String = "PluginID",
-        /// The volume.
         volume_id: String = "VolumeID",
-        /// Its namespace.
         volume_namespace: String = "VolumeNamespace",
         /// What the plugin calls it.
         external_id: String = "ExternalID",
         /// The allocation that used it.
         alloc_id: String = "AllocID",
-        /// The node.
         node_id: String = "NodeID",
         /// How it appeared there.
         attachment_mode: String = "AttachmentMode",
@@ -399,17 +377,13 @@ messages! {
     }
     /// `CSI.NodeExpandVolume`.
     NodeExpandVolumeRequest {
-        /// The plugin.
         plugin_id: String = "PluginID",
-        /// The volume.
         volume_id: String = "VolumeID",
-        /// Its namespace.
         volume_namespace: String = "VolumeNamespace",
         /// What the plugin calls it.
         external_id: String = "ExternalID",
         /// The allocation that uses it.
         alloc_id: String = "AllocID",
-        /// The node.
         node_id: String = "NodeID",
         /// How it appears there.
         attachment_mode: String = "AttachmentMode",
@@ -428,7 +402,6 @@ messages! {
     }
     /// The size that it has on the node.
     NodeExpandVolumeResponse {
-        /// Bytes.
         capacity_bytes: i64 = "CapacityBytes",
         /// At how many places it was made larger: at none where it is not mounted yet.
         places: u64 = "Places",

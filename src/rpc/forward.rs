@@ -1,9 +1,10 @@
 //! Whole requests, from an agent that does not answer them to a server that does.
 //!
 //! What is carried is a connection of the HTTP API: one request, its answer, whatever becomes of it
-//! (a stream, a WebSocket). The token is the request's own; of who forwards it nothing counts for
-//! it (AUTH-05). What a server says of the first address is believed. A client's own stands for all
-//! that come through it; by what it says they are told apart where requests are limited.
+//! (a stream, a WebSocket). The token is the request's own; nothing of the agent that forwards it
+//! counts for it (AUTH-05). What a server says of the first address is believed. A client's own
+//! stands for all that come through it; by what it says they are distinguished where requests are
+//! limited.
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
@@ -39,8 +40,8 @@ pub trait Web: Send + Sync {
     /// Answers what comes over the stream, as from this peer.
     fn answer(&self, peer: Peer, stream: Duplex) -> BoxFuture<'static, ()>;
 
-    /// Answers a request that a call stands for, with the rights of whoever's token it carries.
-    /// The call is what is counted and limited, so the request is not.
+    /// Answers a request that a call stands for, with the rights of the token that it carries. The
+    /// call is what is counted and limited, so the request is not.
     ///
     /// # Errors
     /// 413 for an answer that is longer than one of a call may be.
@@ -50,13 +51,11 @@ pub trait Web: Send + Sync {
 /// A request of the HTTP API that a call stands for.
 #[derive(Clone)]
 pub struct Question {
-    /// The method.
     pub method: Method,
     /// The path behind `/v1/`, segment by segment, as they are meant.
     pub path: Vec<String>,
     /// The parameters.
     pub query: Vec<(&'static str, String)>,
-    /// The headers.
     pub headers: Vec<(&'static str, String)>,
     /// The body, JSON or nothing.
     pub body: Bytes,
@@ -122,14 +121,12 @@ impl Question {
 /// What the HTTP API answered.
 #[derive(Clone, Debug)]
 pub struct Answered {
-    /// The status.
     pub status: u16,
     /// The index of the state that was read, or of the change; 0 for neither.
     pub index: u64,
     /// Where the next page of a list begins; empty at the end.
     pub next_token: String,
-    /// After how many seconds what was refused may be asked again; 0 where nothing is said.
+    /// After how many seconds a refused request may be made again; 0 where none is named.
     pub retry_after: u32,
-    /// The body.
     pub body: Bytes,
 }

@@ -1,9 +1,10 @@
-//! One connection as a server keeps account of it: who proved himself on it, what is open, what is
-//! answered and not taken.
+//! One connection as a server keeps account of it: which node proved itself on it, what is open,
+//! what is answered and not taken.
 //!
-//! Who proved nothing has few streams: each costs some kilobytes for as long as its answer is not
-//! sent, and it is the caller who says when it may be. One too many ends the connection. Nor may he
-//! leave unread what is written to him: nothing more is read from him until he takes it.
+//! A caller that proved nothing has few streams: each costs some kilobytes for as long as its
+//! answer is not sent, and it is the caller that decides when it may be. One too many ends the
+//! connection. Nor may a caller leave unread what is written to it: nothing more is read from it
+//! until it takes that.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -23,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use super::duplex::{Broken, OutBody};
 use drover_net::Hold;
 
-/// Streams of a connection on which nobody proved himself.
+/// Streams of a connection on which no node proved itself.
 pub(super) const FEW_STREAMS: usize = 100;
 /// Bytes a second at which an answer must be taken.
 const PACE: u64 = 64 << 10;
@@ -38,7 +39,7 @@ pub(super) struct Guest {
     unsent: Mutex<Unsent>,
     blocked: Mutex<Blocked>,
     ended: CancellationToken,
-    /// Cancelled once the caller is told that the connection goes.
+    /// Cancelled once the connection is to close.
     parting: CancellationToken,
 }
 
@@ -49,7 +50,7 @@ struct Unsent {
     number: u64,
 }
 
-/// Whether what is written to the connection is not taken, since when, and who waits for it.
+/// Whether what is written to the connection is not taken, since when, and what waits for it.
 #[derive(Debug, Default)]
 struct Blocked {
     since: Option<Instant>,
@@ -69,7 +70,7 @@ impl Guest {
         })
     }
 
-    /// Cancelled once the caller is told that the connection goes.
+    /// Cancelled once the connection is to close.
     pub(super) fn parting(&self) -> &CancellationToken {
         &self.parting
     }
@@ -88,7 +89,7 @@ impl Guest {
     }
 
     /// A node proved itself: from now on all that comes over the connection is trusted with much.
-    /// What a call may do is asked of each call all the same.
+    /// What a call may do is checked for each call all the same.
     pub(super) fn prove(&self) {
         self.proved.store(true, Ordering::Relaxed);
     }
@@ -198,8 +199,9 @@ impl Drop for StreamSlot {
     }
 }
 
-/// The body of an answer. The last byte of a whole one comes by itself: it is asked for when the
-/// caller has made room for all before it, so that this lives until the answer may really be sent.
+/// The body of an answer. The last byte of a whole one comes by itself: it is polled when the
+/// caller has granted capacity for all before it, so that this lives until the answer may really be
+/// sent.
 #[derive(Debug)]
 pub(super) struct Answer {
     rest: Rest,

@@ -1,9 +1,8 @@
-//! The methods of host volumes: what users ask servers (`HostVolume.…`,
-//! `TaskGroupHostVolumeClaim.…`), and what servers ask the client on whose node one is
+//! The methods of host volumes: the calls of users to servers (`HostVolume.…`,
+//! `TaskGroupHostVolumeClaim.…`), and those of servers to the client on whose node one is
 //! (`ClientHostVolume.…`, in sessions: [`super::requested`]).
 //!
-//! All that clients are asked bears being repeated: what is made already is made, what is gone is
-//! gone.
+//! Every call to a client can be repeated: what is made already is made, what is gone is gone.
 
 use drover_events::gojson::Map;
 use drover_events::model::{HostVolume, HostVolumeStub, TaskGroupHostVolumeClaim};
@@ -82,18 +81,15 @@ messages! {
     }
     /// `HostVolume.Delete`.
     HostVolumeDeleteRequest {
-        /// The volume.
         volume_id: String = "VolumeID",
         /// Also when its node is gone.
         force: bool = "Force",
-        /// Its namespace.
         namespace: String = "Namespace",
     }
     /// `HostVolume.Get`.
     HostVolumeGetRequest {
         /// The volume.
         id: String = "ID",
-        /// Its namespace.
         namespace: String = "Namespace",
         /// Wait until there is something above this index; 0 does not wait.
         min_query_index: u64 = "MinQueryIndex",
@@ -155,7 +151,6 @@ messages! {
     }
     /// `TaskGroupHostVolumeClaim.Delete`.
     TaskGroupVolumeClaimDeleteRequest {
-        /// The claim.
         claim_id: String = "ClaimID",
     }
     /// `ClientHostVolume.Create`.
@@ -166,9 +161,7 @@ messages! {
         name: String = "Name",
         /// The plugin that makes it.
         plugin_id: String = "PluginID",
-        /// Its namespace.
         namespace: String = "Namespace",
-        /// The node.
         node_id: String = "NodeID",
         /// The least size, bytes; 0 for any.
         requested_capacity_min_bytes: i64 = "RequestedCapacityMinBytes",
@@ -179,9 +172,7 @@ messages! {
     }
     /// The volume that was made.
     ClientHostVolumeCreateResponse {
-        /// Its name.
         volume_name: String = "VolumeName",
-        /// Its id.
         volume_id: String = "VolumeID",
         /// Where it lies on the node.
         host_path: String = "HostPath",
@@ -194,9 +185,7 @@ messages! {
         id: String = "ID",
         /// Its name, which is its own on the node.
         name: String = "Name",
-        /// Its namespace.
         namespace: String = "Namespace",
-        /// The node.
         node_id: String = "NodeID",
         /// Where it lies there.
         host_path: String = "HostPath",
@@ -209,13 +198,10 @@ messages! {
     ClientHostVolumeDeleteRequest {
         /// The volume.
         id: String = "ID",
-        /// Its name.
         name: String = "Name",
         /// The plugin that made it; empty where none did.
         plugin_id: String = "PluginID",
-        /// Its namespace.
         namespace: String = "Namespace",
-        /// The node.
         node_id: String = "NodeID",
         /// Where it lies.
         host_path: String = "HostPath",
@@ -224,9 +210,7 @@ messages! {
     }
     /// The volume that is gone.
     ClientHostVolumeDeleteResponse {
-        /// Its name.
         volume_name: String = "VolumeName",
-        /// Its id.
         volume_id: String = "VolumeID",
     }
 }

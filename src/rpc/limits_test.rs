@@ -285,8 +285,8 @@ async fn who_names_a_node_is_looked_up_within_a_number_and_a_node_does_not_wait_
         let refused = ask(&mut sender, "stuck").await.expect("an answer");
         assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
     }
-    assert_eq!(requested.load(Ordering::Relaxed), before, "nobody else was");
-    // Who proved himself on his connection is not looked up again.
+    assert_eq!(requested.load(Ordering::Relaxed), before, "no other was");
+    // A node that proved itself on its connection is not looked up again.
     assert_eq!(
         known.once::<Length>(&Text::default(), SOON).await.unwrap(),
         0
@@ -314,7 +314,7 @@ async fn nothing_is_read_from_a_stranger_who_reads_nothing() {
     assert!(blocked.is_err(), "there is no room");
     let mut read = [0; 64];
     let held = tokio::time::timeout(SHORT, wire.read(&mut read)).await;
-    assert!(held.is_err(), "he takes his answers first");
+    assert!(held.is_err(), "the caller takes its answers first");
     guest.prove();
     assert_eq!(wire.read(&mut read).await.unwrap(), 4, "a node is trusted");
 }

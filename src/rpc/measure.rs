@@ -18,8 +18,8 @@ const WAITS: [&str; 9] = [
     "TaskGroupHostVolumeClaim.List",
 ];
 
-/// Counts a call that is answered here, by its method's name, and measures how long it takes.
-/// The label says who calls; it is asked once the call was answered, for that proves it.
+/// Counts a call that is answered here, by its method's name, and measures how long it takes. The
+/// label says who calls; it is read once the call was answered, for that proves it.
 pub(super) async fn timed<T>(
     name: &'static str,
     call: impl Future<Output = T>,

@@ -28,7 +28,6 @@ macro_rules! methods {
 #[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ResolveAclTokenRequest {
-    /// The secret.
     #[serde(rename = "SecretID")]
     pub secret_id: String,
 }
@@ -77,13 +76,13 @@ methods! {
     NodeRegister = "Node.Register": NodeRegisterRequest -> NodeUpdateResponse;
     /// A node's heartbeat, and its word on its status.
     NodeUpdateStatus = "Node.UpdateStatus": NodeUpdateStatusRequest -> NodeUpdateResponse;
-    /// A client tells what became of allocations.
+    /// A client reports what became of allocations.
     NodeUpdateAlloc = "Node.UpdateAlloc": AllocUpdateRequest -> WriteResponse;
     /// Which allocations a node has; waits for a change.
     NodeGetClientAllocs = "Node.GetClientAllocs": NodeSpecificRequest -> NodeClientAllocsResponse;
-    /// A node tells what happened to it.
+    /// A node reports what happened to it.
     NodeEmitEvents = "Node.EmitEvents": EmitNodeEventsRequest -> WriteResponse;
-    /// A node that is about to leave asks for its own drain.
+    /// A node that is about to leave requests its own drain.
     NodeUpdateDrain = "Node.UpdateDrain": NodeUpdateDrainRequest -> WriteResponse;
     /// A node as the servers know it.
     NodeGetNode = "Node.GetNode": NodeSpecificRequest -> SingleNodeResponse;
@@ -102,9 +101,9 @@ methods! {
     /// The workload that something was signed of, and the policies of its job.
     AclGetClaimPolicies = "ACL.GetClaimPolicies":
         AclClaimPoliciesRequest -> AclClaimPoliciesResponse;
-    /// Who calls, as every method sees him.
+    /// The caller, as every method sees it.
     AclWhoAmI = "ACL.WhoAmI": Empty -> AclWhoAmIResponse;
-    /// Whether somebody is there.
+    /// Whether the server is there.
     StatusPing = "Status.Ping": Empty -> Empty;
     /// The leader's RPC address.
     StatusLeader = "Status.Leader": Empty -> LeaderResponse;
@@ -157,22 +156,22 @@ messages! {
     }
     /// Who calls.
     AclWhoAmIResponse {
-        /// What was proved of him.
+        /// What was proved of the caller.
         identity: AuthenticatedIdentity = "Identity",
         /// The index of the state it was found in.
         index: u64 = "Index",
     }
     /// What was proved of a caller, each by itself; empty where it was not.
     AuthenticatedIdentity {
-        /// The token he gave, without its secret.
+        /// The token that the caller gave, without its secret.
         acl_token: Option<AclToken> = "ACLToken",
         /// The workload it is.
         claims: Option<WorkloadClaims> = "Claims",
-        /// The node he is.
+        /// The node that the caller is.
         client_id: String = "ClientID",
-        /// The name in the certificate of his connection.
+        /// The name in the certificate of the caller's connection.
         tls_name: String = "TLSName",
-        /// His address.
+        /// The caller's address.
         remote_ip: String = "RemoteIP",
     }
     /// A workload, as servers signed it.
@@ -181,7 +180,6 @@ messages! {
         namespace: String = "Namespace",
         /// Its job, or the one that made that.
         job_id: String = "JobID",
-        /// Its allocation.
         allocation_id: String = "AllocationID",
         /// Its task, if it is one.
         task_name: String = "TaskName",
@@ -230,11 +228,10 @@ messages! {
         /// The epoch of the servers' log: another one after a restore.
         epoch: String = "Epoch",
     }
-    /// A server as nodes are told.
+    /// A server as it is reported to nodes.
     NodeServerInfo {
         /// `ip:port`.
         rpc_advertise_addr: String = "RPCAdvertiseAddr",
-        /// Its datacenter.
         datacenter: String = "Datacenter",
     }
     /// `Node.UpdateAlloc`.
@@ -246,7 +243,6 @@ messages! {
     }
     /// A change was made.
     WriteResponse {
-        /// Its index.
         index: u64 = "Index",
     }
     /// `Node.GetClientAllocs`.

@@ -1,25 +1,25 @@
 //! RPC between servers and with clients: HTTP/2 and MessagePack behind one typed trait.
 //!
 //! A method is a type that implements [`Rpc`]: its name as Nomad has it, its request, its answer. A
-//! [`service::Service`] holds the handlers and is asked by name; [`server`] offers it on a port of
-//! its own, [`caller::Caller`] reaches it, over connections or, within one process, directly.
+//! [`service::Service`] holds the handlers by name; [`server`] offers it on a port of its own,
+//! [`caller::Caller`] reaches it, over connections or, within one process, directly.
 //!
 //! `POST /rpc/<Name>`, body and answer MessagePack maps with Nomad's field names. Headers:
 //! `drover-rpc` (the version of these rules, 1), `drover-timeout-ms` (how long the caller waits),
 //! `x-nomad-token` and `drover-node` (who calls: a node's secret and its id). A refusal has the
 //! HTTP status of its code, the code in `drover-error` and the text as body. A caller is looked up
-//! before his body is taken in: who has proved nothing gets little room, little time and no wait
-//! ([`server::CallerLimits`]), and where no node has proved itself on a connection, it has few
+//! before its body is taken in: one that has proved nothing gets little memory, little time and no
+//! wait ([`server::CallerLimits`]), and where no node has proved itself on a connection, it has few
 //! streams. So a client that makes one for a node begins with a call in its name (`Status.Ping`).
 //!
 //! A [`Streaming`] method has the same head and two bodies that go on ([`duplex`]): a node's
 //! standing `Node.Control`, over which a server dials it; `Node.Session`, which the node opens then
-//! ([`sessions`]); `Server.Forward`, a whole request of the HTTP API ([`forward`]), for whoever
-//! leads ([`whereabouts`]). Only who proved himself opens one. What much comes over goes by
+//! ([`sessions`]); `Server.Forward`, a whole request of the HTTP API ([`forward`]), for the leader
+//! ([`whereabouts`]). Only a caller that proved itself opens one. What much comes over goes by
 //! connections apart from calls, so that no heartbeat waits for it.
 //!
-//! A server asks a client the same way round ([`requested`]): it dials a session, names a method in
-//! it, and the client's own handlers answer. [`csi`] and [`host_volume`] have the methods of
+//! A server calls a client the same way round ([`requested`]): it dials a session, names a method
+//! in it, and the client's own handlers answer. [`csi`] and [`host_volume`] have the methods of
 //! volumes, both ways; [`volumes`] those of people and their tools, who have a token and no node.
 //!
 //! It must not know: what a method means. That is in `endpoints` of the crate `drover`: a view is
@@ -56,22 +56,22 @@ use drover_error::Refusal;
 pub trait Rpc: 'static {
     /// Its name, as in `Node.Register`.
     const NAME: &'static str;
-    /// What is asked.
+    /// The request.
     type Req: Serialize + DeserializeOwned + Send + Sync + 'static;
     /// What is answered.
     type Res: Serialize + DeserializeOwned + Send + Sync + 'static;
 }
 
-/// One method whose two bodies stream: what is asked comes first, as a message.
+/// One method whose two bodies stream: the request comes first, as a message.
 pub trait Streaming: 'static {
     /// Its name, as in `Node.Control`.
     const NAME: &'static str;
     /// How often each end says something.
     const PACE: duplex::Pace;
-    /// Whether it goes over a connection apart from calls: much may come over it, and heartbeats
-    /// wait for nobody.
+    /// Whether it goes over a connection apart from calls: much may come over it, and heartbeats do
+    /// not wait for it.
     const APART: bool = false;
-    /// What is asked.
+    /// The request.
     type Req: Serialize + DeserializeOwned + Send + Sync + 'static;
 }
 
@@ -93,7 +93,7 @@ pub enum RpcError {
 }
 
 impl RpcError {
-    /// After how long the caller was told to come again, if he was.
+    /// After how long the caller may try again, where the answer says so.
     pub fn retry_after(&self) -> Option<std::time::Duration> {
         match self {
             Self::Api(e) if e.retry_after > 0 => {
@@ -103,7 +103,7 @@ impl RpcError {
         }
     }
 
-    /// The wait before the next try: what the caller was told, or else this.
+    /// The wait before the next try: the one that the answer names, or else this.
     pub fn retry_after_or(&self, wait: std::time::Duration) -> std::time::Duration {
         self.retry_after().unwrap_or(wait)
     }

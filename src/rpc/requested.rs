@@ -3,7 +3,7 @@
 //!
 //! A session begins with a head, like one for a request of the HTTP API, whose method is no word of
 //! HTTP and whose target is the name of a method: no path of a request is one. The client answers
-//! from handlers of its own; that a session was opened proves that a server asks.
+//! from handlers of its own; that a session was opened proves that a server calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use drover_error::{Code, Refusal};
 /// The method of the head.
 pub const METHOD: &str = "RPC";
 
-/// What is asked.
+/// The request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Head {
@@ -50,10 +50,10 @@ struct Became {
 /// Why a client brought no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unanswered {
-    /// It was not asked: there is no way to it.
+    /// It was not called: there is no way to it.
     #[error("{0}")]
     Unreached(String),
-    /// It was asked, and may have done it.
+    /// It was called, and may have done it.
     #[error("{0}")]
     Unsure(String),
     /// It answered that it did not.
@@ -87,7 +87,7 @@ pub trait Reach: Send + Sync {
     /// Whether there may be a way to the node.
     fn reaches(&self, node: &str) -> bool;
 
-    /// Asks the client of a node, and waits no longer than `limit`.
+    /// Calls the client of a node, and waits no longer than `limit`.
     fn ask(
         &self,
         node: &str,
@@ -97,7 +97,7 @@ pub trait Reach: Send + Sync {
     ) -> BoxFuture<'static, Result<Bytes, Unanswered>>;
 }
 
-/// Asks the client of a node by a method.
+/// Calls a method of the client of a node.
 ///
 /// # Errors
 /// Why there is no answer.
@@ -153,13 +153,13 @@ async fn within(
     timeout(limit, requested).await.map_err(late)?
 }
 
-/// Asks the client of this process.
+/// Calls the client of this process.
 async fn handled(
     handlers: Arc<dyn Dispatch>,
     method: &'static str,
     body: Bytes,
 ) -> Result<Bytes, Unanswered> {
-    // What was begun is ended, whoever waits for it.
+    // What was begun is ended, whether or not it is waited for.
     let answer = tokio::spawn(handlers.dispatch(method, Call::default(), body)).await;
     let ended = |_| Unanswered::Unsure("the call ended by a panic".to_owned());
     answer.map_err(ended)?.map_err(Unanswered::Refused)
@@ -185,11 +185,10 @@ async fn exchange(stream: Duplex, method: &str, body: Bytes) -> Result<Bytes, Un
     }
 }
 
-/// Answers what a server asks by this method, from the handlers of a client; none where it has
-/// none.
+/// Answers a server's call of this method, from the handlers of a client; none where it has none.
 ///
 /// # Errors
-/// Nobody waits for it any more.
+/// The server waits for it no more.
 pub async fn answer(
     handlers: Option<Arc<dyn Dispatch>>,
     method: &str,
@@ -200,7 +199,8 @@ pub async fn answer(
     let answered = match handlers {
         Some(handlers) => {
             let answer = handlers.dispatch(method, Call::default(), body);
-            // What was begun is ended, whoever waits for it: a call to a plugin is not cut.
+            // What was begun is ended, whether or not it is waited for: a call to a plugin is not
+            // cut.
             let answer = tokio::spawn(answer).await;
             answer.unwrap_or_else(|_| Err(Refusal::internal("the call ended by a panic")))
         }

@@ -48,12 +48,12 @@ const MAX_HEADERS: u32 = 8 << 10;
 /// What a connection begins with (RFC 9113 section 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// How many calls that their callers gave up may wait in a connection: a busy server must not take
-/// impatience for an attack and cut off everybody who shares the connection.
+/// impatience for an attack and cut off all callers that share the connection.
 const MAX_GIVEN_UP: usize = 100_000;
 /// How long a call may take that names no time.
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(330);
-/// What somebody hears who speaks clear text where TLS is spoken: rules of HTTP/2, empty, and the
-/// end (INADEQUATE_SECURITY) with the word of [`super::wire::TLS_ONLY`].
+/// The answer to a caller that speaks clear text where TLS is spoken: rules of HTTP/2, empty, and
+/// the end (INADEQUATE_SECURITY) with the word of [`super::wire::TLS_ONLY`].
 const REBUFF: &[u8] = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00\
     \x00\x00\x20\x07\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x0c\
     this port takes TLS only";
@@ -87,7 +87,7 @@ pub struct CallerLimits {
     pub handshake: Patience,
     /// The certificates.
     pub tls: Arc<Loader>,
-    /// How often a silent peer is asked whether it is there.
+    /// How often a silent peer is pinged.
     pub keep_alive: Duration,
     /// What the bodies of known callers share with the API's.
     pub bodies: Arc<Budget>,
@@ -99,8 +99,8 @@ pub struct CallerLimits {
     pub lookups: Arc<Budget>,
     /// How long an answer may take to be sent.
     pub sending: Duration,
-    /// Over how long a time connections are told to go once certificates were loaded anew: not
-    /// all agents dial anew at once.
+    /// Over how long a time connections are closed once certificates were loaded anew: not all
+    /// agents dial anew at once.
     pub parting: Duration,
     /// How long what is open on them may go on then.
     pub leaving: Duration,
@@ -199,7 +199,8 @@ async fn connection(arrival: Arrival, service: &Arc<dyn Dispatch>, limits: &Call
         let from = Arc::clone(&from);
         // Counted here, before anything is done for it.
         let place = entered.enter();
-        // On the heap: a stream that is answered for hours does not keep room for how it began.
+        // On the heap: a stream that is answered for hours does not keep the memory of how it
+        // began.
         Box::pin(async move {
             Ok::<_, Infallible>(answer(request, &from, service, limits, place).await)
         })
@@ -231,9 +232,9 @@ async fn connection(arrival: Arrival, service: &Arc<dyn Dispatch>, limits: &Call
                 tracing::debug!(%peer, "rpc: connection ended: too much is open or not taken");
                 return;
             }
-            () = until(gone_by) => return tracing::debug!(%peer, "rpc: was told to go"),
-            // What is under way comes to its end; who calls next shows what he has now, and what
-            // stands is told to move.
+            () = until(gone_by) => return tracing::debug!(%peer, "rpc: closed: new certificates"),
+            // What is under way comes to its end; the next call shows what its caller has now, and
+            // streams that stand are to move.
             () = reload.as_mut(), if gone_by.is_none() => {
                 gone_by = Some(Instant::now() + leaving);
                 served.as_mut().graceful_shutdown();
@@ -355,9 +356,9 @@ struct CallAllowance<'l> {
     bodies: &'l Arc<Budget>,
     rules: BodyRules,
     timeout: Duration,
-    /// Whether nobody proved himself.
+    /// Whether no caller proved itself.
     strange: bool,
-    /// One of the turns of those who are not known.
+    /// One of the turns of callers that are not known.
     turn: Option<Hold>,
 }
 
@@ -391,8 +392,8 @@ impl<'l> CallAllowance<'l> {
     }
 }
 
-/// Whether the caller is who he says he is. Anybody may say anything, so there is a number of those
-/// who are looked up, and a time for it; who finds it taken comes again.
+/// Whether the caller is what it says it is. A caller may say anything, so only so many are looked
+/// up at once, and for so long; one that finds them all taken has to try again.
 async fn looked_up(
     call: &Call,
     peer: &Peer,

@@ -27,7 +27,7 @@ pub struct Call {
     pub certificate: Option<Arc<PeerCertificate>>,
     /// The token given: a node's secret, an ACL token, or nothing.
     pub token: String,
-    /// The node that the caller says it is; empty for everybody else.
+    /// The node that the caller says it is; empty for all other callers.
     pub node: String,
     /// Cancelled once the connection is to go: what stands on it moves to another.
     pub parting: CancellationToken,
@@ -61,7 +61,7 @@ impl Noted {
 pub struct CallerInfo(Arc<OnceLock<Identity>>);
 
 impl CallerInfo {
-    /// It is this one. Whoever finds it out again finds the same.
+    /// It is this one. Authenticating again finds the same.
     pub fn keep(&self, who: &Identity) {
         let _ = self.0.set(who.clone());
     }
@@ -98,7 +98,7 @@ pub trait Dispatch: Send + Sync {
     /// How a stream of this name is kept alive; none: it is no stream.
     fn streams(&self, name: &str) -> Option<Pace>;
 
-    /// Opens a stream that a known caller asks for; once it is accepted, it goes on by itself.
+    /// Opens a stream that a known caller requests; once it is accepted, it goes on by itself.
     fn open(
         &self,
         name: &str,
@@ -106,15 +106,15 @@ pub trait Dispatch: Send + Sync {
         stream: Duplex,
     ) -> BoxFuture<'static, Result<(), Refusal>>;
 
-    /// Whether the caller has proved who it is. It is asked before anything of a call is waited
-    /// for; who has proved nothing gets little room and little time.
+    /// Whether the caller has proved who it is. It is checked before anything of a call is waited
+    /// for; a caller that has proved nothing gets little memory and little time.
     fn knows(&self, call: &Call) -> BoxFuture<'static, bool>;
 }
 
 type Doorman<S> = Box<dyn Fn(Arc<S>, Call) -> BoxFuture<'static, bool> + Send + Sync>;
 
-/// Asks of a caller what his method asks, as far as that can be said before anything of the request
-/// is looked at.
+/// Checks that a caller may use its method, as far as that can be said before anything of the
+/// request is looked at.
 type Guard<S> =
     Box<dyn Fn(Arc<S>, Access, Call) -> BoxFuture<'static, Result<(), Refusal>> + Send + Sync>;
 
@@ -124,7 +124,7 @@ type Handler<S> =
 type Opener<S> =
     Arc<dyn Fn(Arc<S>, Call, Duplex) -> BoxFuture<'static, Result<(), Refusal>> + Send + Sync>;
 
-/// Says who calls, for the numbers; none where callers are not told apart.
+/// Says who calls, for the metrics; none where callers are not distinguished.
 type Labeller<S> = Arc<dyn Fn(&S, &Call) -> Option<String> + Send + Sync>;
 
 /// Finds out who calls, before anything else of a call is done.
@@ -139,20 +139,20 @@ type Limiter<S> = Box<
 type Clerk<S> =
     Arc<dyn Fn(Arc<S>, &'static str, Call, Refusal) -> BoxFuture<'static, Refusal> + Send + Sync>;
 
-/// What a method asks of its caller; it is said where the method is registered. What names no
-/// object of the request is asked before its handler runs; the rest the handler asks.
+/// What a method requires of its caller; it is said where the method is registered. What names no
+/// object of the request is checked before its handler runs; the rest the handler checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Nothing.
     Public,
-    /// The secret of a new node, which nobody knows yet.
+    /// The secret of a new node, which no server knows yet.
     NewNode,
     /// The secret of the node that it is about: who calls is one that proves itself before it is
     /// known what it is about.
     Node,
-    /// The same, or of a node that is gone, which is told that it is.
+    /// The same, or of a node that is gone, which is answered that it is.
     NodeOrGone,
-    /// The secret of a node, or a token that holds what is asked for.
+    /// The secret of a node, or a token that may do what is requested.
     NodeOrToken,
     /// The secret of the node that it is about, or a token that may do this.
     NodeOr(&'static str),
@@ -216,7 +216,7 @@ impl<S: Send + Sync + 'static> Service<S> {
         }
     }
 
-    /// Says who is known; without it everybody is.
+    /// Says which callers are known; without it all are.
     #[must_use]
     pub fn known_by<F, Fut>(mut self, doorman: F) -> Self
     where
@@ -227,7 +227,7 @@ impl<S: Send + Sync + 'static> Service<S> {
         self
     }
 
-    /// Says how callers are called where calls are counted; without it they are not told apart.
+    /// Says how callers are called where calls are counted; without it they are not distinguished.
     #[must_use]
     pub fn labelled_by(
         mut self,
@@ -249,8 +249,8 @@ impl<S: Send + Sync + 'static> Service<S> {
         self
     }
 
-    /// Says who may make one more call; without it there is no limit. What it refuses is counted
-    /// all the same (AUTH-08, AUTH-09).
+    /// Says which callers may make one more call; without it there is no limit. What it refuses is
+    /// counted all the same (AUTH-08, AUTH-09).
     #[must_use]
     pub fn limited_by<F, Fut>(mut self, limiter: F) -> Self
     where
@@ -263,7 +263,7 @@ impl<S: Send + Sync + 'static> Service<S> {
         self
     }
 
-    /// Says whether a caller may do what a method asks of him; without it handlers alone ask.
+    /// Says whether a caller has what a method requires; without it handlers alone check.
     #[must_use]
     pub fn guarded_by<F, Fut>(mut self, guard: F) -> Self
     where
@@ -276,7 +276,7 @@ impl<S: Send + Sync + 'static> Service<S> {
         self
     }
 
-    /// Writes down which calls were denied, before they are answered so; without it nobody does.
+    /// Writes down which calls were denied, before they are answered so; without it none are.
     #[must_use]
     pub fn denied_by<F, Fut>(mut self, clerk: F) -> Self
     where
@@ -289,7 +289,7 @@ impl<S: Send + Sync + 'static> Service<S> {
         self
     }
 
-    /// What is answered, once it is known that the caller may ask; nothing of the answer runs
+    /// What is answered, once it is known that the caller may call it; nothing of the answer runs
     /// before.
     fn admitted<T: Send + 'static, F>(
         &self,
@@ -335,12 +335,12 @@ impl<S: Send + Sync + 'static> Service<S> {
         recorded.boxed()
     }
 
-    /// The methods, and what each asks of its caller.
+    /// The methods, and what each requires of its caller.
     pub fn methods(&self) -> impl Iterator<Item = (&'static str, Access)> + '_ {
         self.accesses.iter().map(|(name, access)| (*name, *access))
     }
 
-    /// Adds a method, which asks of its caller what is said here.
+    /// Adds a method, which requires of its caller what is said here.
     #[must_use]
     pub fn method<R: Rpc, F, Fut>(mut self, access: Access, handler: F) -> Self
     where
@@ -363,8 +363,8 @@ impl<S: Send + Sync + 'static> Service<S> {
         self
     }
 
-    /// Adds a stream, which asks of its caller what is said here. The handler says whether it takes
-    /// it, and goes on with it elsewhere.
+    /// Adds a stream, which requires of its caller what is said here. The handler says whether it
+    /// takes it, and goes on with it elsewhere.
     #[must_use]
     pub fn stream<R: Streaming, F, Fut>(mut self, access: Access, handler: F) -> Self
     where

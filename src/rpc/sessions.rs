@@ -3,11 +3,11 @@
 //! A server cannot reach a client: it has no address that counts, and may be behind anything. So
 //! the client keeps a `Node.Control` open; each session that is wanted is named on it, and the
 //! client opens a `Node.Session` that carries the name. Both go over connections that the client
-//! made. Whichever server holds the stream of a node is the one that reaches it: the others ask it
-//! for a session (`Node.Dial`), which it hands on.
+//! made. Whichever server holds the stream of a node is the one that reaches it: the others request
+//! a session of it (`Node.Dial`), which it hands on.
 //!
 //! Invariants: a session goes to the node that was dialled, which proved itself again when it
-//! opened it; a name is good once; who gives up waiting leaves nothing behind.
+//! opened it; a name is good once; a caller that gives up waiting leaves nothing behind.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,14 +39,13 @@ const ON_THE_WAY: Duration = Duration::from_secs(2);
 /// though it may be the one that the node held on to.
 const THERE: Duration = Duration::from_secs(3);
 
-/// Sessions of one node that are asked for and not answered.
+/// Sessions of one node that are requested and not answered.
 const WAITING: usize = 256;
 
 /// A node keeps itself reachable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ControlRequest {
-    /// The node.
     #[serde(rename = "NodeID")]
     pub node_id: String,
 }
@@ -60,14 +59,13 @@ impl Streaming for NodeControl {
     type Req = ControlRequest;
 }
 
-/// A node takes up a session that it was asked for.
+/// A node takes up a session that was requested of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SessionRequest {
-    /// The node.
     #[serde(rename = "NodeID")]
     pub node_id: String,
-    /// The name that it was asked by.
+    /// The name of the session that was requested.
     #[serde(rename = "Session")]
     pub session: String,
 }
@@ -82,7 +80,7 @@ impl Streaming for NodeSession {
     type Req = SessionRequest;
 }
 
-/// `Node.Dial`: another server asks for a session to a node that holds on to this one.
+/// `Node.Dial`: another server requests a session to a node that holds on to this one.
 pub struct NodeDial;
 
 impl Streaming for NodeDial {
@@ -92,8 +90,8 @@ impl Streaming for NodeDial {
     type Req = ControlRequest;
 }
 
-/// What a node is told over its control stream. Without a name: to open another stream over
-/// another connection, for this one is to go; what is asked over it meanwhile is taken up.
+/// What a node is sent over its control stream. Without a name: to open another stream over another
+/// connection, for this one is to go; sessions requested over it meanwhile are taken up.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Dial {
@@ -116,7 +114,7 @@ pub struct Sessions {
     others: OnceLock<Others>,
 }
 
-/// The client of the same process: it is asked without a session by this server.
+/// The client of the same process: this server calls it without a session.
 struct LocalClient {
     node: String,
     handlers: Option<Arc<dyn Dispatch>>,
@@ -165,7 +163,7 @@ struct ControlStream {
     outflow: Outflow,
 }
 
-/// A session that was asked for.
+/// A session that was requested.
 #[derive(Debug)]
 struct SessionOrder {
     node: String,
@@ -220,7 +218,7 @@ impl Sessions {
         self.hold_until(node, stream, CancellationToken::new());
     }
 
-    /// The same; the node is told to open another stream once `parting` is cancelled.
+    /// The same; the node is requested to open another stream once `parting` is cancelled.
     pub fn hold_until(self: &Arc<Self>, node: &str, stream: Duplex, parting: CancellationToken) {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let Duplex {
@@ -260,20 +258,20 @@ impl Sessions {
         });
     }
 
-    /// Tells a node that this stream of its is to go.
+    /// Notifies a node that this stream of its is to go.
     fn part(&self, node: &str, turn: u64) {
         let mut nodes = self.nodes.lock();
         let held = nodes.get_mut(node).filter(|held| held.turn == turn);
         if let Some(held) = held {
-            // One that cannot be told is about to end anyway.
+            // A stream that cannot be notified is about to end anyway.
             let _ = held.outflow.message(&Dial::default());
         }
     }
 
-    /// Takes up a session that was asked for.
+    /// Takes up a session that was requested.
     ///
     /// # Errors
-    /// 404: nobody asked this node for it, or nobody waits any more.
+    /// 404: it was not requested of this node, or is waited for no more.
     pub fn join(&self, requested: &SessionRequest, stream: Duplex) -> Result<(), Refusal> {
         let mut wanted = self.wanted.lock();
         let of_node = |wanted: &SessionOrder| wanted.node == requested.node_id;
@@ -285,7 +283,7 @@ impl Sessions {
             .map(|wanted| wanted.answered);
         drop(wanted);
         if let Some(answered) = answered {
-            // Who gave up in this moment breaks the stream by dropping it.
+            // A caller that gave up in this moment breaks the stream by dropping it.
             let _ = answered.send(stream);
         }
         Ok(())
@@ -313,8 +311,8 @@ impl Sessions {
         }
     }
 
-    /// Asks all other servers at once: the one that the node holds on to dials it. The first that
-    /// has it is enough; who is not there is not waited for.
+    /// Requests it of all other servers at once: the one that the node holds on to dials it. The
+    /// first that has it is enough; a server that is not there is not waited for.
     async fn dial_elsewhere(&self, node: &str) -> Result<Duplex, Refusal> {
         let Some(others) = self.others.get() else {
             return Err(no_path());
@@ -352,7 +350,7 @@ impl Sessions {
             match answer {
                 Ok(stream) => return Ok(stream),
                 Err(RpcError::Api(error)) if error.code == Code::NotFound => {}
-                // It is about this server, not about who wants something of the node.
+                // It is about this server, not about the caller that wants something of the node.
                 Err(RpcError::Api(error)) if error.code == Code::PermissionDenied => {
                     tracing::warn!(
                         addr,
@@ -363,7 +361,7 @@ impl Sessions {
                 // It may be the one that the node holds on to.
                 Err(RpcError::TimedOut(_)) => refused = given_up(node, &addr),
                 Err(error) => {
-                    tracing::debug!(node, addr, %error, "a server is not asked for a node");
+                    tracing::debug!(node, addr, %error, "a server cannot be called for a node");
                 }
             }
         }
@@ -418,8 +416,8 @@ impl Sessions {
     }
 }
 
-/// Ready once a server has not said for so long that it is there, however often it was asked. It is
-/// asked over the connections that sessions go over.
+/// Ready once a server has not said for so long that it is there, however often it was pinged. It
+/// is pinged over the connections that sessions go over.
 async fn away(caller: &Caller, there: Duration) {
     let caller = caller.clone().beside_streams();
     match caller.call::<StatusPing>(&Empty {}, there).await {
@@ -428,7 +426,7 @@ async fn away(caller: &Caller, there: Duration) {
     }
 }
 
-/// Forgets a session that nobody waits for any more.
+/// Forgets a session that is waited for no more.
 struct Forget<'s> {
     sessions: &'s Sessions,
     session: &'s str,

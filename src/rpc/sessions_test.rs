@@ -52,7 +52,7 @@ fn mod_30_messages_of_sessions_are_the_bytes_they_always_were() {
     golden(&forward, "81a741646472657373ad31302e302e302e313a34303030");
 }
 
-/// A node that takes up what it is asked for, and says back what it hears.
+/// A node that takes up the sessions that are requested of it, and sends back what it receives.
 fn echo(sessions: &Arc<Sessions>, node: &'static str) -> Duplex {
     let (near, far) = Duplex::pair(Pace::STANDING);
     sessions.hold(node, far);
@@ -154,7 +154,7 @@ async fn env_02_a_node_whose_connection_is_to_go_is_told_and_reached_meanwhile()
     });
     assert!(!dialled(&mut control).await.session.is_empty());
     dialling.abort();
-    // Of an older stream nothing is told over the newer.
+    // Of an older stream nothing is sent over the newer.
     let (_older, far) = Duplex::pair(Pace::STANDING);
     let parting = CancellationToken::new();
     sessions.hold_until("n1", far, parting.clone());
@@ -258,7 +258,7 @@ async fn a_server_is_asked_again_whether_it_is_there() {
     away.abort();
 }
 
-/// The other server restarts while it is asked: its node has not gone anywhere.
+/// The other server restarts while it is called: its node has not gone anywhere.
 #[tokio::test]
 async fn a_server_whose_connection_breaks_is_asked_for_the_node_over_another() {
     struct Restarts {
@@ -287,7 +287,8 @@ async fn a_server_whose_connection_breaks_is_asked_for_the_node_over_another() {
         );
     let inner = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let rpc = serve(inner, Arc::new(service), CallerLimits::default()).unwrap();
-    // Between them, what ends the first connections once the node was asked for over one.
+    // Between them, what ends the first connections once a session to the node was requested over
+    // one.
     let outer = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (addr, to) = (outer.local_addr().unwrap().to_string(), rpc.addr());
     let cut = restarts.cut.clone();

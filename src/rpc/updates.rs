@@ -1,7 +1,7 @@
 //! How much a client may say of one allocation, and what is kept of one that says more.
 //!
-//! What matters is told whatever happens: its status, its health, the state of each task. What can
-//! be long are words about it, and those are cut first.
+//! What matters is reported whatever happens: its status, its health, the state of each task. What
+//! can be long are words about it, and those are cut first.
 
 use drover_events::codec::encoded_len;
 use drover_events::model::{Allocation, TaskEvent, TaskState};

@@ -1,6 +1,6 @@
-//! The methods of volumes and plugins for whoever calls with a token, with Nomad's names and
-//! fields. A request without a namespace is about `default`; what a list may be asked for is what
-//! lists of the HTTP API may be.
+//! The methods of volumes and plugins for callers with a token, with Nomad's names and fields. A
+//! request without a namespace is about `default`; a list has the parameters that lists of the HTTP
+//! API have.
 
 use drover_events::gojson::List;
 use drover_events::model::{
@@ -65,7 +65,7 @@ messages! {
         max_query_time: i64 = "MaxQueryTime",
         /// Only this plugin's.
         plugin_id: String = "PluginID",
-        /// Only those that this node's allocations ask for.
+        /// Only those that this node's allocations request.
         node_id: String = "NodeID",
     }
     /// A page of volumes.
@@ -81,7 +81,6 @@ messages! {
     NamedRequest {
         /// The region; that of the server where it is empty.
         region: String = "Region",
-        /// The namespace.
         namespace: String = "Namespace",
         /// Which.
         id: String = "ID",
@@ -90,7 +89,6 @@ messages! {
         /// For so many nanoseconds at most.
         max_query_time: i64 = "MaxQueryTime",
     }
-    /// A volume.
     VolumeGetResponse {
         /// Without its secrets; none where there is none.
         volume: Option<CsiVolume> = "Volume",
@@ -121,11 +119,10 @@ messages! {
     VolumeIdsRequest {
         /// The region; that of the server where it is empty.
         region: String = "Region",
-        /// The namespace.
         namespace: String = "Namespace",
         /// Which.
         volume_ids: Vec<String> = "VolumeIDs",
-        /// Also those that somebody holds; not of those that are deleted.
+        /// Also those that a claim holds; not of those that are deleted.
         force: bool = "Force",
         /// For the plugin that deletes.
         secrets: Secrets = "Secrets",
@@ -156,7 +153,6 @@ messages! {
     SnapshotsRequest {
         /// The region; that of the server where it is empty.
         region: String = "Region",
-        /// The namespace.
         namespace: String = "Namespace",
         /// The snapshots, their secrets in clear.
         snapshots: List<CsiSnapshot> = "Snapshots",
@@ -196,7 +192,6 @@ messages! {
         /// The index of the table.
         index: u64 = "Index",
     }
-    /// A plugin.
     PluginGetResponse {
         /// None where there is none.
         plugin: Option<CsiPlugin> = "Plugin",

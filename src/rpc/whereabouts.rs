@@ -1,7 +1,7 @@
-//! The way to somebody who moves: the server that leads.
+//! The way to a server that changes: the leader.
 //!
-//! Whoever leads may be this server, another one, or nobody for a while. An attempt at one takes as
-//! long as there is time, and is given up only when somebody else leads: one that is slow is
+//! The leader may be this server, another one, or unknown for a while. An attempt at one takes as
+//! long as there is time, and is given up only when another server leads: one that is slow is
 //! reached all the same.
 
 use std::time::Duration;
@@ -15,10 +15,9 @@ use super::caller::{Caller, RETRY, RETRY_MAX};
 use super::duplex::Duplex;
 use super::{RpcError, Streaming};
 
-/// Where somebody is.
+/// Where the leader is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaderPlace {
-    /// Here.
     Here,
     /// At this address, `host:port`.
     There(String),
@@ -26,14 +25,14 @@ pub enum LeaderPlace {
     Unknown,
 }
 
-/// Says where somebody is, and when that is somewhere else.
+/// Says where the leader is, and when that changes.
 pub struct Whereabouts {
     now: Box<dyn Fn() -> LeaderPlace + Send + Sync>,
     moved: Box<dyn Fn(LeaderPlace) -> BoxFuture<'static, ()> + Send + Sync>,
 }
 
 impl Whereabouts {
-    /// Of whoever `place` finds in what is watched.
+    /// Of the server that `place` finds in what is watched.
     pub fn watched<T: Send + Sync + 'static>(
         watched: watch::Receiver<T>,
         place: fn(&T) -> LeaderPlace,
@@ -47,7 +46,7 @@ impl Whereabouts {
                     let moved = watched.wait_for(|seen| place(seen) != from);
                     let is_over = moved.await.is_err();
                     if is_over {
-                        // Nobody says any more where he is: he stays where he was.
+                        // The sender is gone: the leader stays where it was.
                         std::future::pending().await
                     }
                 }
@@ -56,23 +55,24 @@ impl Whereabouts {
         }
     }
 
-    /// Where he is now.
+    /// Where the leader is now.
     pub fn now(&self) -> LeaderPlace {
         (self.now)()
     }
 
-    /// Ready once he is not there any more.
+    /// Ready once the leader is not there any more.
     async fn moved(&self, from: &LeaderPlace) {
         (self.moved)(from.clone()).await;
     }
 }
 
 impl Caller {
-    /// Opens a stream at somebody wherever he is then, and tries again while that may help and
-    /// until `deadline` is over; none where he is here, or it is not known where.
+    /// Opens a stream to the leader wherever it is then, and tries again while that may help and
+    /// until `deadline` is over; none where the leader is this server, or not known.
     ///
     /// # Errors
-    /// The refusal, or the last reason why there was no answer, with the address of who gave it.
+    /// The refusal, or the last reason why there was no answer, with the address of the server that
+    /// gave it.
     pub async fn reach_whom<R: Streaming>(
         &self,
         whom: &Whereabouts,
@@ -108,7 +108,7 @@ impl Caller {
                     if Instant::now() + pause >= end {
                         return Err((addr, error));
                     }
-                    // Whoever leads next is asked at once.
+                    // The next leader is tried at once.
                     let _ = timeout(pause, whom.moved(&place)).await;
                     wait = (wait * 2).min(RETRY_MAX);
                 }

@@ -14,7 +14,7 @@ use crate::forward::{ForwardRequest, ServerForward};
 use crate::server::{CallerLimits, RpcServer, serve};
 use crate::service::{Access, Call, Service};
 
-/// Takes what it is asked for once it is let to.
+/// Takes what is requested of it once it is let to.
 struct Leader {
     requested: AtomicUsize,
     may: Semaphore,

@@ -48,7 +48,7 @@ pub fn encode<T: Serialize>(value: &T) -> Result<Bytes, RpcError> {
 
 pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, RpcError> {
     let mut decoder = rmp_serde::Deserializer::from_read_ref(bytes);
-    // Whoever reaches the port may send it.
+    // Any caller that reaches the port may send it.
     decoder.set_max_depth(MAX_DEPTH);
     T::deserialize(&mut decoder).map_err(|e| RpcError::Malformed(format!("cannot decode: {e}")))
 }

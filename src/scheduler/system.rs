@@ -99,7 +99,6 @@ enum AllocDisposition {
     Stays,
     /// It is over and holds no place.
     Over,
-    /// It stops.
     Stops(&'static str, &'static str),
     /// It is of another version.
     Changes,

@@ -220,7 +220,6 @@ impl Sampled {
     }
 }
 
-/// A gauge.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct GaugeLevel {

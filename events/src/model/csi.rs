@@ -4,7 +4,7 @@ use crate::gojson::{List, Map, Time};
 use crate::model::Allocation;
 
 crate::wire! {
-    /// A CSI volume.
+    /// A CSI volume: how it was registered, what its plugin says of it, and who uses it.
     pub struct CsiVolume {
         access_mode: String = "AccessMode",
         attachment_mode: String = "AttachmentMode",

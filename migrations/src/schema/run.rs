@@ -43,7 +43,7 @@ pub enum SchemaError {
     TooNew {
         /// Where the database is.
         path: PathBuf,
-        /// Its schema.
+        /// The schema that it has.
         found: SchemaVersion,
         /// The newest schema known.
         known: SchemaVersion,

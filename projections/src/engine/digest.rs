@@ -71,12 +71,12 @@ impl std::fmt::Debug for Digest {
 
 /// The digest of one table at one index.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct TableDigest {
     /// The table's number.
     pub table: u16,
     /// The table's name.
     pub name: &'static str,
-    /// The digest.
     pub digest: Digest,
 }
 

@@ -66,7 +66,7 @@ impl TableInfo {
         self.id
     }
 
-    /// The name.
+    #[allow(missing_docs, reason = "the name says it")]
     pub fn name(&self) -> &'static str {
         self.name
     }

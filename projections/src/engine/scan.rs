@@ -255,7 +255,6 @@ pub(crate) trait DynCursor {
     fn advance(&mut self) -> Result<bool, StorageError>;
     /// The key of the entry it stands on.
     fn key(&self) -> &[u8];
-    /// Its value.
     fn value(&self) -> &[u8];
 }
 

@@ -23,8 +23,8 @@ pub enum History {
 
 /// How a row appears on the event stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct StreamKey<'a> {
-    /// The topic.
     pub topic: Topic,
     /// The namespace, empty where the resource has none.
     pub namespace: &'a str,
@@ -100,7 +100,7 @@ pub trait Index: 'static {
     type Table: Table;
     /// Its number inside the table; never reused.
     const NO: u8;
-    /// Its name.
+    #[allow(missing_docs, reason = "the name says it")]
     const NAME: &'static str;
     /// What a reader looks up.
     type Group: Key;
@@ -116,10 +116,10 @@ pub trait Index: 'static {
 
 /// An index as its table declares it.
 #[derive(Debug)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct IndexDef<T: Table> {
     /// Its number inside the table.
     pub no: u8,
-    /// Its name.
     pub name: &'static str,
     /// Adds a row's entries.
     pub(crate) entries: fn(&T::Row, &mut Entries),

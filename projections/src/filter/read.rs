@@ -33,9 +33,7 @@ pub enum Value {
     Float32(f32),
     /// A number in double precision.
     Float(f64),
-    /// Text.
     Text(String),
-    /// Bytes.
     Bytes(Vec<u8>),
     /// A list; elements that have parts of their own are [`Value::Struct`].
     List(Vec<Value>),

@@ -164,6 +164,7 @@ pub(crate) fn at<R>(
 
 /// One version of a row.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Version<R> {
     /// The index of the event that wrote it.
     pub from: u64,
@@ -171,7 +172,6 @@ pub struct Version<R> {
     pub until: Option<u64>,
     /// Whether that event deleted the row.
     pub deleted: bool,
-    /// The row.
     pub row: R,
 }
 

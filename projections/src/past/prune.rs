@@ -22,12 +22,12 @@ pub(crate) const PRUNED: &[u8] = b"pruned";
 
 /// What was forgotten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct Pruned {
     /// Ended versions of rows.
     pub versions: u64,
     /// Dead index entries.
     pub entries: u64,
-    /// Postings.
     pub postings: u64,
 }
 

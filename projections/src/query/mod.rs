@@ -244,7 +244,7 @@ pub fn namespace_has_variables(from: &impl ReadRows, namespace: &str) -> QueryRe
     from.any::<Variables>(scan)
 }
 
-/// The services of a node.
+/// The registrations of services that run on a node.
 pub fn services_of_node(
     from: &impl ReadRows,
     node: &str,

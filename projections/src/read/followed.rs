@@ -87,7 +87,7 @@ impl<T: Notifies> Notifies for Arc<T> {
 
 /// Somebody who keeps something about each row of some tables: a cache of the view.
 pub trait Follow {
-    /// The tables.
+    /// The tables whose changes it follows.
     const TABLES: &'static [u16];
     /// What else it takes to read a row.
     type With;

@@ -14,10 +14,10 @@ use crate::read::view::View;
 
 /// What a table holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct TableSize {
     /// The table's number.
     pub table: u16,
-    /// Its name.
     pub name: &'static str,
     /// Whether its past is kept.
     pub history: History,

@@ -34,7 +34,7 @@ const DERIVED: usize = 4;
 
 /// How rows of a table are shown in a list. One type per form of the list; the type is its name.
 pub trait List: Send + Sync + 'static {
-    /// The table.
+    /// The table that it lists.
     type Table: Table;
     /// Tables whose rows lie under the same keys and are shown with them (a node's state, a job's
     /// summary).

@@ -52,11 +52,11 @@ pub struct Manifest {
 /// A table of a snapshot.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
+#[allow(missing_docs, reason = "the names say it")]
 pub struct TableManifest {
     /// The number.
     #[serde(rename = "ID")]
     pub id: u16,
-    /// The name.
     pub name: String,
     /// How many rows it has.
     pub rows: u64,

@@ -5,7 +5,7 @@ use drover_events::model::AclPolicy;
 
 use crate::engine::table::{Entries, Index, IndexDef, StreamKey, Table};
 
-/// The table.
+#[allow(missing_docs, reason = "the module says it")]
 pub struct AclPolicies;
 
 impl Table for AclPolicies {

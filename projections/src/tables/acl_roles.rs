@@ -6,7 +6,7 @@ use drover_events::model::AclRole;
 use crate::engine::key::Id;
 use crate::engine::table::{Entries, Index, IndexDef, StreamKey, Table};
 
-/// The table.
+#[allow(missing_docs, reason = "the module says it")]
 pub struct AclRoles;
 
 impl Table for AclRoles {

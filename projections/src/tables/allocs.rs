@@ -15,7 +15,7 @@ use crate::engine::key::Id;
 use crate::engine::table::{Entries, Index, IndexDef, StreamKey, Table};
 use crate::engine::txn::ReadRows;
 
-/// The table.
+#[allow(missing_docs, reason = "the module says it")]
 pub struct Allocs;
 
 drover_events::wire! {

@@ -5,7 +5,7 @@ use drover_events::model::AclAuthMethod;
 
 use crate::engine::table::{StreamKey, Table};
 
-/// The table.
+#[allow(missing_docs, reason = "the module says it")]
 pub struct AuthMethods;
 
 impl Table for AuthMethods {

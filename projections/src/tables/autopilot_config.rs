@@ -4,7 +4,7 @@ use drover_events::model::AutopilotConfiguration;
 
 use crate::engine::table::Table;
 
-/// The table.
+#[allow(missing_docs, reason = "the module says it")]
 pub struct AutopilotConfigTable;
 
 impl Table for AutopilotConfigTable {

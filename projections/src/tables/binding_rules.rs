@@ -6,7 +6,7 @@ use drover_events::model::AclBindingRule;
 use crate::engine::key::Id;
 use crate::engine::table::{Entries, Index, IndexDef, StreamKey, Table};
 
-/// The table.
+#[allow(missing_docs, reason = "the module says it")]
 pub struct BindingRules;
 
 impl Table for BindingRules {

@@ -2,7 +2,7 @@
 
 use crate::engine::table::Table;
 
-/// The table.
+#[allow(missing_docs, reason = "the module says it")]
 pub struct ClusterMetaTable;
 
 drover_events::wire! {

@@ -9,7 +9,7 @@ use drover_events::model::CsiPlugin;
 
 use crate::engine::table::{StreamKey, Table};
 
-/// The table.
+#[allow(missing_docs, reason = "the module says it")]
 pub struct CsiPlugins;
 
 drover_events::wire! {

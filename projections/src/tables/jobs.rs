@@ -75,7 +75,7 @@ pub fn is_collectable(job: &Job) -> bool {
     job.is_dead() && (job.stop || job.is_batch())
 }
 
-/// The periodic jobs.
+/// The jobs that have a periodic block.
 pub struct JobsPeriodic;
 
 impl Index for JobsPeriodic {

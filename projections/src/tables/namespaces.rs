@@ -4,7 +4,7 @@ use drover_events::model::Namespace;
 
 use crate::engine::table::{Entries, Index, IndexDef, Table};
 
-/// The table.
+#[allow(missing_docs, reason = "the module says it")]
 pub struct Namespaces;
 
 impl Table for Namespaces {

@@ -5,7 +5,7 @@ use drover_events::model::NodePool;
 
 use crate::engine::table::{StreamKey, Table};
 
-/// The table.
+#[allow(missing_docs, reason = "the module says it")]
 pub struct NodePools;
 
 impl Table for NodePools {

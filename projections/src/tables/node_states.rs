@@ -7,7 +7,7 @@ use drover_events::model::NodeEvent;
 use crate::engine::key::Id;
 use crate::engine::table::{StreamKey, Table};
 
-/// The table.
+#[allow(missing_docs, reason = "the module says it")]
 pub struct NodeStates;
 
 drover_events::wire! {

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::engine::key::Id;
 use crate::engine::table::{History, Table};
 
-/// The table.
+#[allow(missing_docs, reason = "the module says it")]
 pub struct NodeUses;
 
 /// What the allocations that count hold of a node.

@@ -6,7 +6,7 @@ use drover_events::model::RootKeyMeta;
 use crate::engine::key::Id;
 use crate::engine::table::Table;
 
-/// The table.
+#[allow(missing_docs, reason = "the module says it")]
 pub struct RootKeys;
 
 drover_events::wire! {

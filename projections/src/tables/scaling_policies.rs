@@ -5,7 +5,7 @@ use drover_events::model::ScalingPolicy;
 use crate::engine::key::Id;
 use crate::engine::table::{Entries, Index, IndexDef, Table};
 
-/// The table.
+#[allow(missing_docs, reason = "the module says it")]
 pub struct ScalingPolicies;
 
 impl Table for ScalingPolicies {

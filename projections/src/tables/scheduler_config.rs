@@ -4,7 +4,7 @@ use drover_events::model::SchedulerConfiguration;
 
 use crate::engine::table::Table;
 
-/// The table.
+#[allow(missing_docs, reason = "the module says it")]
 pub struct SchedulerConfigTable;
 
 impl Table for SchedulerConfigTable {

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::table::{History, Table};
 
-/// The table.
+#[allow(missing_docs, reason = "the module says it")]
 pub struct TableIndexes;
 
 /// The index of the last event that changed a table.

@@ -54,7 +54,6 @@ const END: Duration = Duration::from_secs(1);
 struct JournaledPlugin {
     /// The mark of its last process.
     mark: String,
-    /// Its devices.
     groups: Vec<NodeDeviceResource>,
 }
 

@@ -72,7 +72,6 @@ pub struct Handle {
 /// A task ready to be started.
 #[derive(Clone, Debug, Default)]
 pub struct TaskConfig {
-    /// The allocation.
     pub alloc_id: String,
     /// The task's name.
     pub task: String,
@@ -80,7 +79,6 @@ pub struct TaskConfig {
     pub run: u64,
     /// The driver's configuration, interpolated.
     pub config: BTreeMap<String, Value>,
-    /// The environment.
     pub env: BTreeMap<String, String>,
     /// The user to run as; empty for the agent's.
     pub user: String,
@@ -156,7 +154,6 @@ pub type Samples = BoxStream<'static, Result<TaskResourceUsage, StatsError>>;
 
 /// What became of a task while the agent was away.
 pub enum Recovered {
-    /// It lives.
     Live(Arc<dyn RunningTask>),
     /// It ended.
     Exited(ExitResult),

@@ -13,7 +13,6 @@ use super::cgroup::Parents;
 use super::files::ExecSpec;
 use crate::env::cpu_set;
 
-/// The controller.
 pub(super) const CONTROLLER: &str = "cpuset";
 /// Its file of cores.
 const CPUS: &str = "cpuset.cpus";

@@ -16,7 +16,6 @@ use super::device_program::{self, DeviceRule};
 use super::mounts::{self, DEVICES};
 use crate::isolation::Device;
 
-/// The controller.
 pub(super) const CONTROLLER: &str = "devices";
 /// All rights: to read, to write, and to make a node of it.
 const ALL: &str = "rwm";

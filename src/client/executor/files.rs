@@ -20,7 +20,6 @@ pub const SIGNALLED: i32 = 128;
 pub struct ExecSpec {
     /// Program: a path, or a name looked up in the environment's `PATH`.
     pub command: String,
-    /// Its arguments.
     pub args: Vec<String>,
     /// The whole environment; nothing else is inherited.
     pub env: Vec<(String, String)>,

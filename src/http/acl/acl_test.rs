@@ -124,7 +124,7 @@ async fn what_is_wrong_with_policies_tokens_and_roles_is_said_in_nomads_words() 
     server.stop().await;
 }
 
-/// The names that a list tells, and where its next page begins.
+/// The names that a list has, and where its next page begins.
 async fn listed(routes: &Router, root: &str, target: &str) -> (Vec<String>, String) {
     let request = hyper::Request::get(target).header("x-nomad-token", root);
     let request = request.body(Body::empty()).unwrap();
@@ -187,7 +187,7 @@ async fn lists_of_policies_tokens_and_roles_are_filtered_turned_round_and_taken_
     server.stop().await;
 }
 
-/// Whoever becomes somebody, and whoever is shown a secret, is in the request log.
+/// A caller that gets an identity, and one that is shown a secret, is in the request log.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn logins_and_tokens_that_are_shown_are_in_the_request_log() {
     let server = Harness::with_acls().await;
@@ -227,7 +227,8 @@ async fn logins_and_tokens_that_are_shown_are_in_the_request_log() {
     server.stop().await;
 }
 
-/// A policy is held by a link of the token's own, by one of its role, or by both: it is told once.
+/// A policy is held by a link of the token's own, by one of its role, or by both: it is listed
+/// once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn acl_07_a_token_reads_the_policies_that_are_linked_directly_each_of_them_once() {
     let server = Harness::with_acls().await;

@@ -14,7 +14,7 @@ drover_events::wire! {
     }
 }
 
-/// `PUT /v1/acl/bootstrap`: asks nothing of the caller, and does it once.
+/// `PUT /v1/acl/bootstrap`: requires nothing of the caller, and does it once.
 pub(in crate::http) async fn put(write: Write) -> Result<Answer, Refusal> {
     enabled(&write.api)?;
     let body: BootstrapBody = write.json_or_default().await.map_err(|mut error| {

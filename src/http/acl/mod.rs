@@ -1,7 +1,7 @@
 //! Policies, tokens and roles.
 //!
-//! Who may do everything sees all of them. Everybody else sees the policies and roles that the
-//! token in use holds, and that token alone. While ACLs are off there is none of it.
+//! A caller that may do everything sees all of them. Every other caller sees the policies and roles
+//! that the token in use holds, and that token alone. While ACLs are off there is none of it.
 
 pub(in crate::http) mod bootstrap;
 pub(in crate::http) mod one_time;
@@ -31,7 +31,7 @@ use super::state::Api;
 use crate::error::Refusal;
 use crate::keyring::{Keyring, KeyringError};
 
-/// The policy of those who give no token.
+/// The policy of callers that give no token.
 const ANONYMOUS: &str = "anonymous";
 /// How long a write waits for the cluster's first key.
 const FIRST_KEY: std::time::Duration = std::time::Duration::from_secs(5);
@@ -97,8 +97,8 @@ fn held_roles(read: &Read<'_>) -> Result<BTreeSet<String>, Refusal> {
     Ok(roles.iter().map(|role| role.id.clone()).collect())
 }
 
-/// A token as who may read it sees it: its roles as they are now, and its secret. Where the key of
-/// the secret is gone the rest is shown all the same.
+/// A token as a caller that may read it sees it: its roles as they are now, and its secret. Where
+/// the key of the secret is gone the rest is shown all the same.
 fn shown(view: &View, keyring: &Keyring, sealed: &SealedToken) -> Result<AclToken, StorageError> {
     let mut token = shown_token(view, &sealed.token)?;
     match keyring.open_secret(&token.accessor_id, &sealed.secret) {

@@ -55,7 +55,7 @@ pub(in crate::http) async fn issue(write: Write) -> Result<Answer, Refusal> {
     Ok(Answer::json(&issued)?.written(done.index))
 }
 
-/// `PUT /v1/acl/token/onetime/exchange`: asks nothing of the caller but the one-time secret.
+/// `PUT /v1/acl/token/onetime/exchange`: requires nothing of the caller but the one-time secret.
 pub(in crate::http) async fn exchange(write: Write) -> Result<Answer, Refusal> {
     enabled(&write.api)?;
     let body: ExchangeBody = write.json().await?;

@@ -66,8 +66,8 @@ pub(in crate::http) fn watched_row(request: &Request) -> Result<SmallVec<[Intere
         .collect())
 }
 
-/// Whether the caller holds the policy in the path; everybody may read that of nobody in
-/// particular.
+/// Whether the caller holds the policy in the path; every caller may read the one of anonymous
+/// callers.
 pub(in crate::http) fn readable(read: &Read<'_>) -> Result<(), Refusal> {
     let name = read.request.segment(3)?;
     demand(name == ANONYMOUS || held_policies(read)?.contains(&name))

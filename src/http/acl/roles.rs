@@ -118,7 +118,7 @@ pub(in crate::http) async fn upsert(write: Write) -> Result<Answer, Refusal> {
         Some(role) => shown_role(&view, &role).map(Some),
         None => Ok(None),
     });
-    // Who took the name away since, or the role, has the last word.
+    // A caller that took the name away since, or the role, wins.
     let role = role.map_err(storage)?;
     let role = role.ok_or_else(|| Refusal::not_found("ACL role not found"))?;
     Ok(Answer::json(&role)?.written(done.index))

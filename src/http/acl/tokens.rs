@@ -111,7 +111,7 @@ pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, Refusal> {
     answer(read, &read.request.segment(3)?)
 }
 
-/// `GET /v1/acl/token/self`: the token in use; of who gives none, that of nobody in particular.
+/// `GET /v1/acl/token/self`: the token in use; for a caller that gives none, the anonymous one.
 pub(in crate::http) fn own(read: &Read<'_>) -> Result<Answer, Refusal> {
     enabled(read.api)?;
     match read.identity.token.as_deref() {
@@ -154,7 +154,7 @@ pub(in crate::http) async fn upsert(write: Write) -> Result<Answer, Refusal> {
     }
 }
 
-/// A token whose accessor and secret somebody has chosen.
+/// A token whose accessor and secret the caller chose.
 async fn upload(write: Write, token: AclToken) -> Result<Answer, Refusal> {
     let ids = (token.accessor_id.clone(), token.secret_id.clone());
     if !rows::is_uuid(&ids.0) || !rows::is_uuid(&ids.1) {
@@ -199,7 +199,7 @@ async fn update(write: Write, mut token: AclToken) -> Result<Answer, Refusal> {
     Ok(Answer::json(&stored(&write, &accessor)?)?.written(done.index))
 }
 
-/// A token as it is after a write, its secret with it. Who deleted it since has the last word.
+/// A token as it is after a write, its secret with it. A caller that deleted it since wins.
 pub(super) fn stored(write: &Write, accessor: &str) -> Result<AclToken, Refusal> {
     let view = write.api.projections.view();
     let token = glance(|| {

@@ -97,7 +97,7 @@ pub(super) fn near_list(read: &Read<'_>) -> Option<Answer> {
     ready::near::<ready::AllocationList>(read, all)
 }
 
-/// Whether the allocation in the path may be seen. One that may not is told of as Nomad does.
+/// Whether the allocation in the path may be seen. One that may not is answered as Nomad does.
 pub(super) fn readable(read: &Read<'_>) -> Result<(), Refusal> {
     let id = read.request.segment(2)?;
     let hidden = || Refusal::by_rule(format!("Unknown allocation {id:?}"));

@@ -35,7 +35,8 @@ use crate::rpc::sessions::Sessions;
 const WINDOW: usize = 8;
 /// How long a body may take that the other side has whole.
 const TAKING: Duration = Duration::from_secs(30);
-/// How long a client may take to answer who only reads; it gives up on files that hang before.
+/// How long a client may take to answer a caller that only reads; it gives up on files that hang
+/// before.
 pub(super) const READING: Duration = Duration::from_secs(40);
 /// How long it may take to do something: tasks end in their own time.
 const CHANGING: Duration = Duration::from_secs(330);
@@ -47,7 +48,7 @@ const SHORT: usize = 256 << 10;
 const HEADERS: [&str; 1] = ["content-disposition"];
 
 drover_events::wire! {
-    /// What is asked.
+    /// The head of a request.
     pub(super) struct RequestHead {
         method: String = "Method",
         target: String = "Target",
@@ -69,7 +70,7 @@ drover_events::wire! {
     }
 }
 
-/// Asks the client of a node.
+/// Calls the client of a node.
 ///
 /// # Errors
 /// 404 where there is no way to it; 503 where it does not answer.
@@ -96,7 +97,7 @@ pub(in crate::http) async fn ask(
     Ok(reported.answer(body.into()))
 }
 
-/// How long the answer to a request may take to begin. Clients of Nomad's ask for a removal by GET.
+/// How long the answer to a request may take to begin. Clients of Nomad's request a removal by GET.
 fn patience(request: &Request) -> Result<Duration, Refusal> {
     let reads = matches!(request.method, Method::GET | Method::HEAD);
     if request.path.starts_with("/v1/agent/pprof/") {
@@ -234,13 +235,13 @@ pub(in crate::http) fn flowing(mut inflow: Inflow) -> Body {
 /// Sends a body to its end.
 ///
 /// # Errors
-/// Nobody takes it any more.
+/// The other end is gone.
 pub(in crate::http) async fn send(mut outflow: Outflow, body: Body) -> Result<(), Broken> {
     let mut body = std::pin::pin!(body);
     loop {
         let frame = tokio::select! {
             frame = body.frame() => frame,
-            () = outflow.closed() => return Err(Broken("nobody listens any more".to_owned())),
+            () = outflow.closed() => return Err(Broken("the other end is gone".to_owned())),
         };
         match frame {
             Some(Ok(frame)) => {
@@ -259,8 +260,8 @@ pub(in crate::http) async fn send(mut outflow: Outflow, body: Body) -> Result<()
     }
 }
 
-/// Answers what servers ask in sessions. The client owns what answers for it, so that is not kept
-/// alive from here.
+/// Answers requests of servers in sessions. The client owns what answers for it, so that is not
+/// kept alive from here.
 #[derive(Clone)]
 pub struct Near {
     here: Here,

@@ -1,5 +1,5 @@
-//! What a client answers for itself, whoever asked it where: its figures, and the files, logs and
-//! tasks of its allocations. Nothing here knows a server; who may ask is settled before.
+//! What a client answers for itself, wherever the request came in: its figures, and the files, logs
+//! and tasks of its allocations. Nothing here knows a server; who may call is decided before.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -47,7 +47,7 @@ pub(in crate::http) struct Here {
     pub(in crate::http) agent_id: String,
     /// Where its log is written, if to a file.
     pub(in crate::http) log_file: Option<PathBuf>,
-    /// Whether who is let in may look into the process.
+    /// Whether a caller that is let in may look into the process.
     pub(in crate::http) may_debug: bool,
 }
 
@@ -70,7 +70,7 @@ impl Here {
 /// Answers a request below `/v1/client/`, about the checks of an allocation, or about the agent.
 ///
 /// # Errors
-/// What is wrong with it, or with what it asks for.
+/// What is wrong with it, or with what it requests.
 pub(in crate::http) async fn answer(here: &Here, request: &Request) -> Result<Answer, Refusal> {
     if let Some(about) = request.path.strip_prefix("/v1/agent/") {
         return match about {

@@ -1,7 +1,7 @@
-//! What clients are asked through a server: files, logs, figures, restarts, signals, removal.
+//! Requests to clients through a server: files, logs, figures, restarts, signals, removal.
 //!
-//! The server says who may ask, and finds the node; the client of that node answers ([`local`]),
-//! in this process or over a session to its machine ([`far`]).
+//! The server decides who may call, and finds the node; the client of that node answers
+//! ([`local`]), in this process or over a session to its machine ([`far`]).
 
 pub(super) mod far;
 pub(super) mod local;
@@ -32,7 +32,7 @@ pub(super) fn unknown(id: &str) -> Refusal {
     Refusal::not_found(format!("Unknown allocation {id:?}"))
 }
 
-/// What let a caller in, asked of him again.
+/// What let a caller in, to be checked again.
 type Holds = Box<dyn Fn(&Identity) -> bool + Send>;
 
 /// One of these rights in a namespace.
@@ -40,7 +40,7 @@ fn within(namespace: String, any_of: &'static [Ns]) -> Holds {
     Box::new(move |who| gate::in_namespace(&who.acl, &namespace, any_of))
 }
 
-/// Asks who is to answer. What flows ends with the right to it.
+/// Calls the client that is to answer. What flows ends with the right to it.
 async fn requested(write: &Write, whom: Target, holds: Holds) -> Result<Answer, Refusal> {
     let request = &write.request;
     let mut answer = match whom {
@@ -71,7 +71,7 @@ pub(super) async fn of_node(write: Write) -> Result<Answer, Refusal> {
     requested(&write, whom, Box::new(|who| who.acl.node_read())).await
 }
 
-/// What one agent is asked about itself, below `/v1/agent/`.
+/// Requests to one agent about itself, below `/v1/agent/`.
 pub(super) async fn of_agent(write: Write) -> Result<Answer, Refusal> {
     let query = &write.request.query;
     let (node, server) = (query.text("node_id"), query.text("server_id"));
@@ -99,7 +99,7 @@ pub(super) async fn describe(write: Write) -> Result<Answer, Refusal> {
     requested(&write, whom, Box::new(|who| who.acl.node_write())).await
 }
 
-/// Asks the client that has an allocation.
+/// Calls the client that has an allocation.
 async fn of_allocation(write: &Write, id: &str, any_of: &'static [Ns]) -> Result<Answer, Refusal> {
     let whom = whereabouts(&write.api, id)?;
     let namespace = namespace_of(&write.api, id)?.unwrap_or_default();
@@ -188,7 +188,7 @@ pub(super) async fn checks(late: Late) -> Result<Answer, Refusal> {
     of_allocation(&write, &id, READ_JOB).await
 }
 
-/// Whether only the head of an answer is asked for: that changes nothing, whatever else takes any
+/// Whether only the head of an answer is requested: that changes nothing, whatever else takes any
 /// method.
 fn is_head(request: &Request) -> bool {
     request.method == Method::HEAD

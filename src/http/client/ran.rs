@@ -1,8 +1,8 @@
 //! A command beside a task of another machine, over a session.
 //!
 //! The client says whether it could run; the server says that it is to; the client says whether it
-//! does. From then on frames go both ways, one on each line, and whoever ends the session ends the
-//! command.
+//! does. From then on frames go both ways, one on each line, and either end of the session ends the
+//! command with it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,7 +70,7 @@ pub(in crate::http) struct Ready {
     stream: Duplex,
 }
 
-/// Asks the client of a node whether it could run what a request names.
+/// Queries the client of a node: whether it could run what a request names.
 ///
 /// # Errors
 /// The client's, or that there is no way to it.
@@ -121,7 +121,7 @@ impl Ready {
     }
 }
 
-/// Runs what a server asks for in a session.
+/// Runs what a server requests in a session.
 ///
 /// # Errors
 /// The session broke.

@@ -49,7 +49,7 @@ async fn body(write: &Write) -> Result<DeploymentBody, Refusal> {
     Ok(body)
 }
 
-/// Lets in who may change the deployment in the path.
+/// Lets in a caller that may change the deployment in the path.
 fn admitted(late: Late, own: Ns) -> Result<Write, Refusal> {
     let find = |call: &FrontCall| {
         let id = call.request.segment(3)?;

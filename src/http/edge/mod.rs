@@ -1,10 +1,10 @@
 //! The HTTP API of an agent without a server: it answers for itself, and forwards the rest.
 //!
-//! What is its own: the agent, its node, the allocations that are here. Who asks is found out from
-//! what servers say ([`crate::gate`]), and may do what they say; so it answers while they are away
-//! too. Everything else goes to a server as it came, token and all. What matters of its own, and
-//! what is denied here, this agent writes into a request log of its own; what it forwards, `exec`
-//! with it, the server writes down.
+//! What is its own: the agent, its node, the allocations that are here. Who calls is found out from
+//! what servers say ([`crate::gate`]), and so is what the caller may do; so it answers while they
+//! are away too. Everything else goes to a server as it came, token and all. What matters of its
+//! own, and what is denied here, this agent writes into a request log of its own; what it forwards,
+//! `exec` with it, the server writes down.
 //!
 //! Its own routes are `table.rs`: what is not there is a server's.
 
@@ -55,11 +55,11 @@ pub struct Edge {
     pub near: Arc<Near>,
     /// The way to the servers.
     pub caller: Caller,
-    /// Who asks.
+    /// Finds out who calls.
     pub gate: Arc<Gate>,
     /// The figures of the process.
     pub telemetry: Telemetry,
-    /// What was asked of this agent that changes nothing but matters.
+    /// Requests to this agent that change nothing but matter.
     pub requests: Arc<RequestLog>,
     /// The agent around it.
     pub around: Arc<dyn Around>,
@@ -74,7 +74,7 @@ pub fn edge(edge: Arc<Edge>) -> Router {
         .with_state(edge)
 }
 
-/// A request that is this agent's own: what answers it, and what it asks of its caller.
+/// A request that is this agent's own: what answers it, and what it requires of its caller.
 #[derive(Clone, Debug)]
 struct OwnRequest {
     route: &'static str,
@@ -82,7 +82,7 @@ struct OwnRequest {
     requested: AccessDemand,
 }
 
-/// What a request asks of its caller, now that it is known what it is about.
+/// What a request requires of its caller, now that it is known what it is about.
 #[derive(Clone, Debug)]
 enum AccessDemand {
     /// Something about the agent or its node.
@@ -199,7 +199,7 @@ impl Edge {
         front::finish(&self.settings, None, outline, answer)
     }
 
-    /// Whether a request is about what is here, and what it asks of its caller then.
+    /// Whether a request is about what is here, and what it requires of its caller then.
     fn own(&self, method: &Method, path: &str, outline: &Outline) -> Option<OwnRequest> {
         let region = outline.query.text("region");
         if !region.is_empty() && region != self.settings.region && !path.starts_with("/v1/agent/") {
@@ -243,7 +243,7 @@ impl Edge {
         Ok(identity)
     }
 
-    /// Finds out who asks, and lets in who may.
+    /// Finds out who calls, and lets in callers that may.
     async fn admit(&self, request: &mut Request, own: &OwnRequest) -> Result<(), Refusal> {
         if auth::token(request).is_some() && !self.gate.is_guarded() {
             request.query.ignore([known::header("X-Nomad-Token")]);
@@ -253,14 +253,14 @@ impl Edge {
             measure::served(request, labelled.then(|| who.label()));
         };
         if own.requested.is_public() {
-            // Whether servers answer is what may be asked for: they are not asked who asks it, and
-            // it counts as from nobody but his address.
+            // The request may be whether servers answer: so they are not queried for its caller,
+            // and it counts as anonymous, by its address.
             served(request, &Identity::default());
             return front::within(&self.settings, request, None);
         }
         let is_new = auth::token(request).is_some_and(|token| !self.gate.keeps(token));
         if is_new && let Err(error) = front::within(&self.settings, request, None) {
-            // Servers are asked about no more tokens than a stranger may try.
+            // Servers are queried about no more tokens than a stranger may try.
             served(request, &Identity::default());
             return Err(error);
         }
@@ -291,13 +291,13 @@ impl Edge {
         answer.map(EdgeResponse::Here)
     }
 
-    /// Lets in who may; the request log has who may not.
+    /// Lets in a caller that may; the request log has those that may not.
     async fn admitted(&self, request: &Request, own: &OwnRequest) -> Result<(), Refusal> {
         let allowed = own.requested.admit(request, &request.identity);
         entrance::admitted(&self.requests, request, allowed).await
     }
 
-    /// Answers somebody who may ask.
+    /// Answers a caller that may call.
     async fn answer(
         self: &Arc<Self>,
         request: Request,

@@ -1,5 +1,5 @@
-//! The routes that an agent without a server answers itself: every path, its methods, what they ask
-//! of the caller, and what answers.
+//! The routes that an agent without a server answers itself: every path, its methods, what they
+//! require of the caller, and what answers.
 
 use hyper::Method;
 
@@ -10,7 +10,7 @@ use crate::http::gate::READ_JOB;
 use crate::http::gate::Right::{Read, Write};
 use crate::http::methods::Methods::{self, Any, Get, OnlyPost, Put};
 
-/// What a route asks of its caller, and which requests for it are this agent's own.
+/// What a route requires of its caller, and which requests for it are this agent's own.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum AccessRule {
     /// It is about this agent: all of them are.
@@ -31,7 +31,7 @@ pub(super) enum Does {
     Describe,
     /// The servers that it knows.
     ListServers,
-    /// Tells it of servers.
+    /// Names servers to it.
     NameServers,
     /// Reads its configuration again.
     Reload,
@@ -39,19 +39,18 @@ pub(super) enum Does {
     Measure,
     /// Sets what its node says of itself; the body may name another node.
     SetMetadata,
-    /// What a client answers, whoever asked it where.
+    /// What a client answers, wherever the request came in.
     Near,
     /// The same, where it changes what becomes of an allocation's tasks.
     Change,
 }
 
-/// A route.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RouteRow {
     /// The path, parameters in braces.
     pub(super) path: &'static str,
     pub(super) methods: Methods,
-    /// What it asks.
+    /// What it requires.
     pub(super) asks: AccessRule,
     /// What answers.
     pub(super) does: Does,
@@ -160,7 +159,7 @@ impl RouteRow {
         parts.find(|(part, _)| *part == "{id}").map(|(_, id)| id)
     }
 
-    /// What it asks, as lists of routes show it.
+    /// What it requires, as lists of routes show it.
     #[cfg(test)]
     pub(super) fn access(&self) -> Access {
         match self.asks {

@@ -14,7 +14,7 @@ use crate::http::methods::Methods;
 use crate::http::router::{self, RouteLine};
 use crate::identity::{Identity, Rejection};
 
-/// What servers ask otherwise for, and why.
+/// What servers require otherwise, and why.
 const OTHERWISE: [(&str, Methods, &str); 1] = [(
     "/v1/agent/servers",
     Methods::Put,
@@ -24,7 +24,7 @@ const OTHERWISE: [(&str, Methods, &str); 1] = [(
 /// What gives the right to something with an allocation, by verb.
 type Rights = fn(&str) -> Option<&'static [Ns]>;
 
-/// Routes of servers of which the path says what is asked: what it is one function says, to servers
+/// Routes of servers of which the path says what is required: one function says what, for servers
 /// too.
 const BY_VERB: [(&str, &str, Rights); 2] = [
     (
@@ -71,7 +71,7 @@ fn request(method: &Method, path: &str) -> Request {
     Request::head(parts).unwrap()
 }
 
-/// What a row asks where its allocation, if it is about one, is in the default namespace.
+/// What a row requires where its allocation, if it is about one, is in the default namespace.
 fn requested(row: &RouteRow) -> AccessDemand {
     match row.asks {
         AccessRule::Agent(access) | AccessRule::Here(access) => AccessDemand::Agent(access),

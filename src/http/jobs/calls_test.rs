@@ -1,4 +1,4 @@
-//! What is asked about a job and answered beside it, and what becomes of a job on its way in.
+//! What is queried about a job and answered beside it, and what becomes of a job on its way in.
 
 use drover_events::Event;
 use drover_events::model::Allocation;
@@ -129,7 +129,7 @@ async fn a_job_is_registered_in_the_region_of_its_agent() {
     h.stop().await;
 }
 
-/// Whoever reads the log would take it for the tag of the version that is made.
+/// A reader of the log would take it for the tag of the version that is made.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_tag_does_not_go_into_the_event_of_a_revert() {
     let h = Harness::start().await;

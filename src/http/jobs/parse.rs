@@ -64,7 +64,7 @@ pub(in crate::http) async fn validate(late: Late) -> Result<Answer, Refusal> {
         ))?;
         let mut found = validation(call, &job)?;
         found.errors.extend(missing(call, &job)?);
-        // The specification is as it should be; that nobody runs it here is told all the same.
+        // The specification is as it should be; that it is not run here is reported all the same.
         let unbuilt = jobspec::unbuilt(&job).into_iter();
         found
             .warnings

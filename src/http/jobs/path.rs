@@ -175,7 +175,7 @@ fn reader(ending: &str) -> Option<(Access, Watched, Reader)> {
     Some((access, watched, run))
 }
 
-/// What a write by an ending asks of its caller; none where there is no such write.
+/// What a write by an ending requires of its caller; none where there is no such write.
 fn write_access(ending: &str, deletes: bool) -> Option<Access> {
     Some(match (ending, deletes) {
         ("", false) => Access::Late(
@@ -203,7 +203,7 @@ fn write_access(ending: &str, deletes: bool) -> Option<Access> {
     })
 }
 
-/// All that is answered under `/v1/job/`: the ending, the methods, what is asked of the caller.
+/// All that is answered under `/v1/job/`: the ending, the methods, what is required of the caller.
 pub(in crate::http) fn listed() -> impl Iterator<Item = (&'static str, Methods, Access)> {
     let endings = || [""].into_iter().chain(ENDINGS);
     let reads = endings().filter_map(|ending| {
@@ -239,7 +239,7 @@ pub(in crate::http) async fn route(State(api): State<Arc<Api>>, incoming: Incomi
     let ending = JobPath::parse(path).map_or("", |p| p.ending);
     let puts = matches!(*incoming.method(), Method::PUT | Method::POST);
     let deletes = *incoming.method() == Method::DELETE;
-    // Nomad does not look at the method that a summary is asked for with.
+    // Nomad does not look at the method of a request for a summary.
     let reads = matches!(*incoming.method(), Method::GET | Method::HEAD)
         || ending == "summary" && (puts || deletes);
     if reads && let Some((access, watched, run)) = reader(ending) {

@@ -49,8 +49,8 @@ pub(super) async fn plan(late: Late) -> Result<Answer, Refusal> {
     let (with_diff, job, warnings) = given.await?;
     let write = late.in_namespace(&job.namespace, &[Ns::SubmitJob, Ns::PlanJob])?;
     let api = write.into_call().api;
-    // The scheduler may look at every node: not a task for the threads that serve. Nothing ends
-    // it before its time, so who is not given a turn soon is sent away.
+    // The scheduler may look at every node: not a task for the threads that serve. Nothing ends it
+    // before its time, so a request that gets no turn soon is refused.
     let planned = in_turn(&PLANNING, move || {
         let snapshot = Snapshot::read(api.projections.view()).map_err(storage)?;
         planned(&snapshot, &job, with_diff, warnings)

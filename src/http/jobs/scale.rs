@@ -22,8 +22,8 @@ use crate::http::list::storage;
 use crate::http::new_id;
 use crate::http::request::Request;
 
-/// What the answer to `GET /v1/job/:id/scale` is made of: whoever decides on it waits for all of
-/// it.
+/// What the answer to `GET /v1/job/:id/scale` is made of: a client that decides on it waits for all
+/// of it.
 pub(super) const TABLES: &[u16] = &[
     Jobs::ID,
     ScalingEvents::ID,
@@ -110,7 +110,7 @@ pub(super) fn status(read: &Read<'_>) -> Result<Answer, Refusal> {
 }
 
 drover_events::wire! {
-    /// A wish for another count.
+    /// A request for another count.
     struct ScaleBody {
         count: Option<i64> = "Count",
         target: Map<String> = "Target",

@@ -85,7 +85,7 @@ drover_events::wire! {
 }
 
 drover_events::wire! {
-    /// A wish for a new evaluation.
+    /// A request for a new evaluation.
     pub(in crate::http) struct JobEvaluateRequest {
         job_id: String = "JobID",
         eval_options: EvalOptions = "EvalOptions",

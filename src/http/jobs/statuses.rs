@@ -36,7 +36,7 @@ drover_events::wire! {
     }
 }
 
-/// What a request asks for.
+/// What a request selects.
 struct StatusesQuery {
     /// The namespace, `*` for all.
     namespace: String,
@@ -166,7 +166,7 @@ fn page(read: &Read<'_>, request: &StatusesQuery) -> Result<Answer, Refusal> {
             pieces.push(&shown)?;
         }
     }
-    // Somebody who waits for named jobs is not woken by others; but a job that is gone is news.
+    // A caller that waits for named jobs is not woken by others; but a job that is gone is news.
     let complete = request
         .jobs
         .as_ref()

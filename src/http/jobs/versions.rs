@@ -93,8 +93,8 @@ fn base(read: &Read<'_>, id: &str) -> Result<Base, Refusal> {
     Ok(Base::One(Box::new(found)))
 }
 
-/// The answer in the making. Each step tells with what it goes on where the answer is long: the
-/// list it is in, and the key of the last version that was read.
+/// The answer in the making. Each step says with what it goes on where the answer is long: the list
+/// it is in, and the key of the last version that was read.
 struct Answering<'a> {
     read: &'a Read<'a>,
     id: &'a str,

@@ -1,4 +1,4 @@
-//! What mounting volumes asks of whoever registers a job.
+//! The rights that the caller needs to register a job that mounts volumes.
 
 use drover_events::model::status::{VolumeType, volume_type};
 use drover_events::model::{Job, TaskGroup};

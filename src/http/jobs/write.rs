@@ -155,7 +155,7 @@ fn place_region(body: &str, job: &mut Job, write: &FrontCall) -> Result<(), Refu
     Ok(())
 }
 
-/// The warnings about a job that breaks no rule and asks for nothing that is not built.
+/// The warnings about a job that breaks no rule and uses nothing that is not built.
 pub(super) fn warnings(write: &FrontCall, job: &Job) -> Result<String, Refusal> {
     let mut found = validation(write, job)?;
     found.errors.extend(jobspec::unbuilt(job));
@@ -181,7 +181,7 @@ pub(super) fn validation(write: &FrontCall, job: &Job) -> Result<Validation, Ref
     Ok(found)
 }
 
-/// No server here speaks to a Vault: jobs that need one are told so.
+/// No server here speaks to a Vault: jobs that need one get a warning.
 fn without_vault(job: &Job) -> impl Iterator<Item = String> {
     let tasks = job.task_groups.iter().flat_map(|group| group.tasks.iter());
     let named = tasks.filter_map(|task| task.vault.as_ref());
@@ -229,7 +229,7 @@ pub(in crate::http) async fn register(late: Late) -> Result<Answer, Refusal> {
     register_job(&write, job, &body, warnings, false).await
 }
 
-/// Lets in who may register a job, and override policies where that is asked for.
+/// Lets in a caller that may register a job, and override policies where the request says so.
 fn admitted(late: Late, job: &Job, body: &RegisterBody) -> Result<Write, Refusal> {
     let overrides = in_namespace(late.acl(), &job.namespace, &[Ns::SentinelOverride]);
     demand(!body.policy_override || overrides)?;

@@ -1,4 +1,4 @@
-//! How routes are registered, each with what it asks of its caller, and what all of them share.
+//! How routes are registered, each with what it requires of its caller, and what all of them share.
 //!
 //! The table itself is `table.rs`, `work.rs` and `objects.rs`. A route cannot be registered
 //! without an [`Access`]; what is
@@ -40,7 +40,7 @@ pub(super) struct RouteLine {
     pub(super) of_object: bool,
 }
 
-/// Some methods of a path: what they ask, and what answers them.
+/// Some methods of a path: what they require, and what answers them.
 struct MethodEntry {
     lines: Vec<(&'static str, Methods, Access)>,
     routes: Routes,
@@ -68,7 +68,7 @@ fn get_near(access: Access, watched: Watched, near: Near, run: Reader) -> Method
     MethodEntry::of(Methods::Get, access, on(MethodFilter::GET, serve))
 }
 
-/// Some methods by a read handler whose wishes may stand in the body.
+/// Some methods by a read handler whose parameters may stand in the body.
 fn query(methods: Methods, access: Access, watched: Watched, run: Reader) -> MethodEntry {
     let serve = move |State(api): State<Arc<Api>>, incoming: Incoming| async move {
         match methods {
@@ -91,7 +91,8 @@ where
     MethodEntry::of(methods, access, on(methods.filter(), serve))
 }
 
-/// Some methods by a handler that learns from the body what it is about, and asks then.
+/// Some methods by a handler that learns from the body what it is about, and checks the rights
+/// then.
 fn late<F, Fut>(methods: Methods, what: (&'static str, Somewhere), run: F) -> MethodEntry
 where
     F: Fn(Late) -> Fut + Clone + Send + Sync + 'static,

@@ -270,7 +270,6 @@ pub(super) fn access(table: RouteTable) -> RouteTable {
     table
 }
 
-/// Tokens.
 fn tokens(table: RouteTable) -> RouteTable {
     let own = Object("the token is the caller's", acl::tokens::readable);
     let tokens = Tables(&[AclTokens::ID]);

@@ -1,4 +1,4 @@
-//! The route table: every path of the API, its methods, what they ask of the caller and their
+//! The route table: every path of the API, its methods, what they require of the caller and their
 //! handlers, and nothing else.
 
 use drover_projections::Table as _;

@@ -54,14 +54,14 @@ fn may(acl: &Acl, namespace: &str, own: Ns) -> bool {
     in_namespace(acl, namespace, &[own]) || as_jobs() == [true, true]
 }
 
-/// Whether any of the policies that are asked for may be seen.
+/// Whether any of the policies that are requested may be seen.
 pub(super) fn listable(read: &Read<'_>) -> Result<(), Refusal> {
     let namespace = &read.options.namespace;
     demand(may(&read.identity.acl, namespace, Ns::ListScalingPolicies))
 }
 
 /// Whether the policy in the path may be seen. One that may not is as one that is not there, which
-/// is refused here too: as soon, whoever waits.
+/// is refused here too: as soon, whether or not the request waits.
 pub(super) fn readable(read: &Read<'_>) -> Result<(), Refusal> {
     let acl = &read.identity.acl;
     demand(may(acl, "*", Ns::ReadScalingPolicy))?;

@@ -33,7 +33,8 @@ use crate::http::volumes::{csi, host};
 
 /// Matches shown per context at most.
 pub(in crate::http) const MOST: usize = 20;
-/// Rows of a context that are looked at at most: who may see few of many has to name more of them.
+/// Rows of a context that are looked at at most: a caller that may see few of many has to name more
+/// of them.
 pub(super) const LOOKED: usize = 200_000;
 /// What can be searched.
 pub(in crate::http) const CONTEXTS: [&str; 12] = [
@@ -149,13 +150,13 @@ impl<'a> Scope<'a> {
         &self.read.identity.acl
     }
 
-    /// Whether what belongs to a namespace is shown, to whoever sees jobs there.
+    /// Whether what belongs to a namespace is shown, to a caller that sees jobs there.
     pub(super) fn shows(&self, namespace: &str) -> bool {
         (self.namespace == "*" || self.namespace == namespace)
             && self.read.sees(namespace, READ_JOB)
     }
 
-    /// Whether a volume of a namespace is shown, to whoever has one of these rights there.
+    /// Whether a volume of a namespace is shown, to a caller that has one of these rights there.
     fn shows_volume(&self, namespace: &str, any_of: &[Ns]) -> bool {
         (self.namespace == "*" || self.namespace == namespace) && self.read.sees(namespace, any_of)
     }

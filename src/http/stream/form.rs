@@ -27,7 +27,7 @@ pub(super) struct Form {
     pub(super) cloud: bool,
     /// Whether frames say how far the stream is while nothing happens.
     pub(super) checkpoints: bool,
-    /// Whether the caller asked for CloudEvents by their type.
+    /// Whether the caller accepts CloudEvents by their media type.
     pub(super) by_type: bool,
     /// How integers beyond ±2^53 are written.
     pub(super) numbers: Numbers,
@@ -117,13 +117,14 @@ impl Form {
         }
     }
 
-    /// What the first frame begins with: readers of server-sent events are told when to come back
-    /// together with the first event, for by itself it looks like an event without data to some.
+    /// What the first frame begins with: when readers of server-sent events are to come back is
+    /// sent together with the first event, for by itself it looks like an event without data to
+    /// some.
     pub(super) const fn opening(self) -> &'static [u8] {
         if self.sse { b"retry: 1000\n" } else { b"" }
     }
 
-    /// What is sent while nothing happens, if no checkpoints are asked for.
+    /// What is sent while nothing happens, if no checkpoints were requested.
     pub(super) const fn heartbeat(self) -> &'static [u8] {
         match (self.sse, self.cloud) {
             (true, _) => b":\n\n",
@@ -132,8 +133,8 @@ impl Form {
         }
     }
 
-    /// How far the stream is: everything up to `index` was told. It has no id of its own, so that
-    /// who comes back begins behind the last event it has seen, and is told nothing twice.
+    /// How far the stream is: everything up to `index` was sent. It has no id of its own, so that a
+    /// reader that comes back begins behind the last event it has seen, and is sent nothing twice.
     pub(super) fn checkpoint(self, at: &Checkpoint) -> Vec<u8> {
         let body = json!({
             "Index": at.index,
@@ -162,7 +163,7 @@ impl Form {
 /// A place of the stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Checkpoint {
-    /// Everything up to here was told.
+    /// Everything up to here was sent.
     pub(super) index: u64,
     /// When the last event up to there happened, Unix nanoseconds.
     pub(super) time: i64,
@@ -230,7 +231,7 @@ pub(super) fn event(
     Ok(())
 }
 
-/// Writes an event whose payload cannot be read, and why: it is told all the same.
+/// Writes an event whose payload cannot be read, and why: it is sent all the same.
 pub(super) fn unreadable(
     out: &mut Vec<u8>,
     named: (u64, &str),

@@ -1,17 +1,17 @@
 //! The event stream: what happened, as it happens, to whoever asks.
 //!
-//! While anybody subscribes, every applied index is rendered once by the [`Publisher`] and kept in
-//! a ring of pages; a subscriber holds a position, takes what it wants from the ring, and reads
-//! `changes`, `history` and the log when it starts or falls behind it. So nobody is cut off and
-//! nothing is skipped: the stream has no gap, no repeat and no reordering. A reader who is slow
-//! waits at its own channel, which holds few pieces; what it costs is bounded by bytes, however
-//! large an event is, but for one CloudEvent, which goes out whole.
+//! While there is a subscriber, every applied index is rendered once by the [`Publisher`] and kept
+//! in a ring of pages; a subscriber holds a position, takes what it wants from the ring, and reads
+//! `changes`, `history` and the log when it starts or falls behind it. So no subscriber is cut off
+//! and nothing is skipped: the stream has no gap, no repeat and no reordering. A reader that is
+//! slow waits at its own channel, which holds few pieces; what it costs is bounded by bytes,
+//! however large an event is, but for one CloudEvent, which goes out whole.
 //!
 //! By default it is Nomad's, byte for byte the same from every server. What is ours: server-sent
 //! events and CloudEvents, topics for what Nomad is silent about (`**` stands for all topics, `*`
 //! for those of Nomad), selection by kind, actor and payload, positions by time, checkpoints.
 //!
-//! It must not know how events are applied or replicated. A row that cannot be read is told as
+//! It must not know how events are applied or replicated. A row that cannot be read is sent as
 //! such: the event is there, with the reason in place of its payload.
 //!
 //! Start reading at [`serve`], then `reader.rs`, `ring.rs` and `report.rs`.
@@ -85,7 +85,7 @@ const EVERYWHERE: [&str; 10] = [
     "as_of",
 ];
 
-/// Refuses parameters that nothing here reads: a misspelt one would widen what is told.
+/// Refuses parameters that nothing here reads: a misspelt one would widen what is sent.
 ///
 /// # Errors
 /// 400 with those there are.
@@ -103,7 +103,7 @@ fn known(query: &Query) -> Result<(), Refusal> {
 /// `GET /v1/event/stream`.
 ///
 /// # Errors
-/// 400 that names the parameter; 410 for a position that is not told here.
+/// 400 that names the parameter; 410 for a position that is not sent from here.
 pub(super) async fn serve(late: Late) -> Result<Answer, Refusal> {
     let (api, request) = (&late.api, &late.request);
     known(&request.query)?;
@@ -132,7 +132,7 @@ pub(super) async fn serve(late: Late) -> Result<Answer, Refusal> {
         sender,
         begun: false,
     };
-    // Each event has a right of its own: who may see more or less begins anew.
+    // Each event has a right of its own: a subscriber that may see more or less begins anew.
     let first = Arc::clone(&request.identity.acl);
     let same = move |now: &Identity| Arc::ptr_eq(&now.acl, &first) || now.acl == first;
     let right = right::changed(Arc::clone(api), Arc::clone(request), same);

@@ -17,8 +17,8 @@ use crate::history::record::{CloudEvent, Document, RecordedOutcome, Redactor};
 
 /// Bytes of lines and CloudEvents after which a page ends.
 const FULL: usize = 64 << 10;
-/// Bytes of one index's line, or of its CloudEvent, above which it is kept nowhere: who wants it
-/// reads the past.
+/// Bytes of one index's line, or of its CloudEvent, above which it is kept nowhere: a reader that
+/// wants it reads the past.
 const BIG: usize = 1 << 20;
 /// A document takes as many times the bytes of its text, itself included.
 const DOCUMENT: usize = 8;
@@ -38,16 +38,16 @@ pub(super) struct Needs {
     pub(super) payloads: bool,
     /// What only the log knows: actors, and events without rows.
     pub(super) log: bool,
-    /// The log's events as CloudEvents, for who may see all of them.
+    /// The log's events as CloudEvents, for callers that may see all of them.
     pub(super) clouds: bool,
-    /// The same for everybody else.
+    /// The same for all other callers.
     pub(super) bare: bool,
     /// The documents in those, for filters.
     pub(super) documents: bool,
 }
 
 impl Needs {
-    /// Whether whoever has these has those too.
+    /// Whether a page that has these has those too.
     pub(super) const fn cover(self, other: Self) -> bool {
         (self.payloads || !other.payloads)
             && (self.log || !other.log)
@@ -64,8 +64,8 @@ pub(super) struct Clouds {
     pub(super) epoch: [u8; 16],
     /// As for every export: secrets are left out, sensitive values are hashes.
     pub(super) redactor: Redactor,
-    /// The same without the hashes: whoever sees them finds out what a value is by writing others
-    /// himself until one has its hash.
+    /// The same without the hashes: a caller that sees them finds out what a value is by writing
+    /// others until one has its hash.
     pub(super) bare: Redactor,
     /// The address of an agent, where schemas are said to be.
     pub(super) agent: String,
@@ -107,9 +107,9 @@ pub(super) struct EventBatch {
     /// Where the line begins in the page; what is of our own lies outside.
     start: usize,
     pub(super) actor: Option<Actor>,
-    /// For who may see all events.
+    /// For callers that may see all events.
     pub(super) cloud: Option<Cloud>,
-    /// For everybody else.
+    /// For all other callers.
     pub(super) bare: Option<Cloud>,
 }
 
@@ -122,7 +122,7 @@ pub(super) struct Cloud {
 }
 
 impl EventBatch {
-    /// The log's event for who may see all events, or not; none where it is not kept.
+    /// The log's event for callers that may see all events, or not; none where it is not kept.
     pub(super) fn cloud(&self, sees_all: bool) -> Option<&Cloud> {
         match sees_all {
             true => self.cloud.as_ref(),
@@ -179,7 +179,7 @@ impl StreamPage {
         &self.batches[start..]
     }
 
-    /// The lines of all that Nomad tells from a position on, without a copy.
+    /// The lines of all that Nomad sends from a position on, without a copy.
     pub(super) fn lines(&self, position: u64) -> Bytes {
         match self.from(position).first() {
             Some(batch) => self.bytes.slice(batch.start..),
@@ -190,7 +190,7 @@ impl StreamPage {
     /// Renders the indexes from `first` on, until the page is full or `last` is reached.
     ///
     /// # Errors
-    /// When changes or log cannot be read; a row that cannot is told as such.
+    /// When changes or log cannot be read; a row that cannot is written as such.
     pub(super) fn render(
         source: WalkSource<'_>,
         (first, last): (u64, u64),
@@ -424,14 +424,14 @@ pub(super) fn write(
     match written {
         Ok(payload) => Some(payload),
         Err(error) => {
-            tracing::error!(index = named.0, %error, "an event is told without its payload");
+            tracing::error!(index = named.0, %error, "an event is sent without its payload");
             form::unreadable(out, named, headline, &error);
             None
         }
     }
 }
 
-/// Writes the log's event as a CloudEvent, for who may see all events or for others.
+/// Writes the log's event as a CloudEvent, for callers that may see all events or for others.
 ///
 /// # Errors
 /// When it cannot be decoded.
@@ -441,7 +441,7 @@ pub(super) fn cloud(
     out: &mut Vec<u8>,
 ) -> Result<(), Refusal> {
     let recorded = item.recorded()?;
-    // What was refused is not told on the stream.
+    // What was refused is not sent on the stream.
     let document = Document::of(&recorded).became(Some(RecordedOutcome::Applied));
     let event = CloudEvent::of(document, clouds.epoch, &clouds.agent);
     let redactor = match sees_all {
@@ -451,7 +451,7 @@ pub(super) fn cloud(
     Redactor::write(Some(redactor), out, &event).map_err(|e| Refusal::internal(e.to_string()))
 }
 
-/// Tells that something happened of which this server cannot say what: everybody hears it.
+/// Writes that something happened of which this server cannot say what: every subscriber gets it.
 pub(super) fn damaged(index: u64, form: Form, out: &mut Vec<u8>) {
     tracing::error!(index, "what changed at an index cannot be read");
     let (before, after) = if form.sse {

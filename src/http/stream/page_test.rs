@@ -79,7 +79,7 @@ async fn what_was_refused_is_not_told() {
     h.stop().await;
 }
 
-/// Whoever reads the page would be told of it again by the one that follows.
+/// A reader of the page would get it again with the one that follows.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_too_big_leaves_nothing_in_the_page_before_it() {
     let h = Harness::start().await;

@@ -1,5 +1,5 @@
-//! Which events somebody may see: the one place, asked for every event of the stream, and for every
-//! change that the audit trail, a cause chain or a comparison of states would tell.
+//! Which events a caller may see: the one place, used for every event of the stream, and for every
+//! change that the audit trail, a cause chain or a comparison of states would show.
 
 use std::sync::Arc;
 
@@ -21,8 +21,8 @@ impl Permit {
         Self(acl)
     }
 
-    /// Whether a caller may see something of every topic that is asked for, in the namespace that
-    /// is.
+    /// Whether a caller may see something of every topic that is requested, in the requested
+    /// namespace.
     ///
     /// # Errors
     /// 403.
@@ -36,7 +36,7 @@ impl Permit {
         demand(self.sees_all() || topics.all(|may| may))
     }
 
-    /// Whether no event needs to be asked about.
+    /// Whether no event needs to be checked.
     pub(in crate::http) fn sees_all(&self) -> bool {
         self.0.is_management()
     }

@@ -64,7 +64,7 @@ impl Publisher {
         &self.ring
     }
 
-    /// Publishes until told to stop. While nobody subscribes nothing is rendered or kept.
+    /// Publishes until it is to stop. While there is no subscriber nothing is rendered or kept.
     pub async fn run(
         &self,
         projections: Arc<Projections>,
@@ -77,7 +77,7 @@ impl Publisher {
                 () = stop.cancelled() => return,
             };
             let Err(error) = outcome else { return };
-            // Subscribers before the new beginning read the past, so nobody misses anything.
+            // Subscribers before the new beginning read the past, so none misses anything.
             tracing::error!(%error, "the event stream starts over");
             tokio::select! {
                 () = tokio::time::sleep(PAUSE) => {}
@@ -118,7 +118,8 @@ impl Publisher {
         let floor = view.position().floor;
         if floor > position {
             // A snapshot took the place of what was here: its rows are no news, and what happened
-            // in between is not told here. Who waits for that is told to leave.
+            // in between is not sent from here. The stream of a subscriber that waits for that
+            // ends.
             self.ring.begin(floor, view.time());
             return Ok(floor);
         }

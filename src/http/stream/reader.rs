@@ -19,7 +19,7 @@ use crate::http::past;
 use crate::log::LogEngine;
 use crate::table_reads::offload;
 
-/// Time between heartbeats where there is nothing to tell.
+/// Time between heartbeats where there is nothing to send.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(30);
 /// Time between two checkpoints at least.
 const CALM: Duration = Duration::from_secs(1);
@@ -46,7 +46,7 @@ pub(super) struct StreamReader {
 enum ReadStep {
     /// These bytes go out; there may be none.
     Send(Bytes),
-    /// Everything was told; the last event happened at this time.
+    /// Everything was sent; the last event happened at this time.
     Idle(i64),
 }
 

@@ -12,8 +12,8 @@ async fn who_is_sent_away_is_told_why() {
     server.install(&there);
     let log = empty_log(dir.path());
     let (publisher, stop, running) = publishing(&server, &log);
-    // What came before the snapshot is not told here; for what comes next it waits until its right
-    // to it ends.
+    // What came before the snapshot is not sent from here; for what comes next it waits until its
+    // right to it ends.
     for (position, ends, code) in [(1, false, 410), (6, true, 403)] {
         let own = (&server, &log);
         let (mut reader, mut stream) = reader(own, &publisher, "namespace=*", position).await;

@@ -18,7 +18,7 @@ use crate::http::list::storage;
 
 /// Bytes sent in one piece, roughly: what a slow reader costs is some of these.
 pub(super) const PIECE: usize = 64 << 10;
-/// The same for one who is far behind: threads change less often.
+/// The same for one that is far behind: threads change less often.
 const LARGE: usize = 256 << 10;
 /// Indexes looked at in one view at most.
 const LOOK: usize = 1 << 14;
@@ -128,7 +128,7 @@ pub(super) struct PastWalk {
     /// Where its keys changed next, and up to where that is known.
     found: VecDeque<u64>,
     found_upto: u64,
-    /// Indexes that filled a piece the last time, roughly; 0 where two were never told at once.
+    /// Indexes that filled a piece the last time, roughly; 0 where two were never sent at once.
     pub(super) width: u64,
 }
 
@@ -156,7 +156,7 @@ impl Drop for Helper {
     }
 }
 
-/// One telling of the past.
+/// One report of the past.
 struct PastReport<'a> {
     source: WalkSource<'a>,
     subscription: &'a Subscription,
@@ -173,8 +173,8 @@ impl PastWalk {
         self.within.map(|(index, _)| index)
     }
 
-    /// Writes what is wanted of the indexes `first..=last` until a piece is full; answers the
-    /// next index to tell.
+    /// Writes what is wanted of the indexes `first..=last` until a piece is full; answers the next
+    /// index to report.
     ///
     /// # Errors
     /// When what happened cannot be read.
@@ -267,7 +267,7 @@ impl PastWalk {
 }
 
 impl PastReport<'_> {
-    /// Tells of all indexes in order.
+    /// Reports all indexes in order.
     fn walk(&mut self, first: u64, last: u64) -> Result<u64, Refusal> {
         if first > last {
             return Ok(first);
@@ -286,7 +286,7 @@ impl PastReport<'_> {
         Ok(last + 1)
     }
 
-    /// Tells of those indexes only at which the wanted keys changed.
+    /// Reports those indexes only at which the wanted keys changed.
     fn sparse(
         &mut self,
         keys: &[(drover_events::Topic, &str, &str)],
@@ -317,7 +317,7 @@ impl PastReport<'_> {
         })
     }
 
-    /// Tells of one index; false where the piece is full and more of it is to come.
+    /// Reports one index; false where the piece is full and more of it is to come.
     fn index(&mut self, walk: &StreamWalk<'_>, item: &WalkItem) -> Result<bool, Refusal> {
         let selection = &self.subscription.selection;
         let Some(kind) = item.kind else {

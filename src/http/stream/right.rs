@@ -13,7 +13,7 @@ use crate::identity::Identity;
 /// How often it is looked after.
 const OFTEN: Duration = Duration::from_millis(500);
 
-/// What a subscriber is told whose rights changed; it may ask again with those of now.
+/// The refusal for a subscriber whose rights changed; it may subscribe again with those of now.
 pub(super) fn ended() -> Refusal {
     let text = "subscription closed by server, client should resubscribe";
     Refusal::new(Code::PermissionDenied, text)
@@ -35,7 +35,7 @@ pub(in crate::http) async fn changed(
     lost(again, holds).await;
 }
 
-/// Waits until who asks again no longer has the right.
+/// Waits until the caller, looked up again and again, no longer has the right.
 pub(in crate::http) async fn lost<I, Fut>(
     again: impl Fn() -> Fut,
     holds: impl Fn(&Identity) -> bool,
@@ -47,7 +47,7 @@ pub(in crate::http) async fn lost<I, Fut>(
         tokio::time::sleep(OFTEN).await;
         match again().await {
             Ok(now) if now.refusal.is_none() && holds(&now) => {}
-            // What cannot be read now is looked after again: nothing more can be told meanwhile.
+            // What cannot be read now is read again later: nothing more can be sent meanwhile.
             Err(_) => {}
             Ok(_) => return,
         }
@@ -61,8 +61,8 @@ mod tests {
     use super::*;
     use crate::identity::Rejection;
 
-    /// How often it was looked who asks, until that ended; the first time nothing can be read. The
-    /// right holds so often.
+    /// How often the caller was looked up, until that ended; the first time nothing can be read.
+    /// The right holds so often.
     async fn looked(refusal: Option<Rejection>, holds: usize) -> usize {
         let looked = AtomicUsize::new(0);
         let again = async || match looked.fetch_add(1, Ordering::Relaxed) {

@@ -18,7 +18,7 @@ const WEIGHT: usize = 16 << 20;
 /// The newest pages. Everything in it is contiguous: no published index between the first and the
 /// last is missing.
 ///
-/// It is filled only while somebody listens; a position that it does not have is read from the
+/// It is filled only while there is a listener; a position that it does not have is read from the
 /// past, so falling asleep and waking up skip nothing.
 pub(super) struct Ring {
     state: RwLock<RingState>,
@@ -64,7 +64,7 @@ impl Default for Ring {
     }
 }
 
-/// Somebody who listens to the ring; it goes on while there is one.
+/// One that listens to the ring; the ring is filled while there is one.
 pub(super) struct Listener {
     ring: Arc<Ring>,
     needs: Needs,
@@ -120,7 +120,7 @@ impl Ring {
         self.awake.send_replace(true);
     }
 
-    /// Forgets everything up to an index: nobody listens.
+    /// Forgets everything up to an index: there is no listener.
     pub(super) fn forget(&self, upto: u64) {
         self.awake.send_replace(false);
         let mut state = self.state.write();
@@ -160,7 +160,7 @@ impl Ring {
             published: self.published.subscribe(),
         };
         self.arrived.notify_one();
-        // Whoever is not heard of by then reads the past, as one does who falls behind.
+        // A listener that is not registered by then reads the past, as one that falls behind does.
         let mut awake = self.awake.subscribe();
         let _ = tokio::time::timeout(PATIENCE, awake.wait_for(|awake| *awake)).await;
         listener
@@ -195,24 +195,24 @@ impl Ring {
         }
     }
 
-    /// Whether anybody listens.
+    /// Whether there is a listener.
     pub(super) fn is_read(&self) -> bool {
         self.published.receiver_count() > 0
     }
 
-    /// Waits until somebody listens.
+    /// Waits until there is a listener.
     pub(super) async fn somebody(&self) {
         while !self.is_read() {
             self.arrived.notified().await;
         }
     }
 
-    /// Waits until nobody listens any more.
+    /// Waits until there is no listener any more.
     pub(super) async fn nobody(&self) {
         self.published.closed().await;
     }
 
-    /// The page a position lies in, for somebody with these needs.
+    /// The page a position lies in, for a listener with these needs.
     pub(super) fn read(&self, position: u64, needs: Needs) -> RingLookup {
         let state = self.state.read();
         if position < state.from {

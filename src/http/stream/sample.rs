@@ -38,7 +38,7 @@ pub(super) fn all(
     rows.chain(events)
 }
 
-/// The topics that rows of a kind's events are told under.
+/// The topics that rows of a kind's events are sent under.
 fn reported(kind: EventKind) -> u64 {
     match kind.publication() {
         Publication::Event { topics, .. } => topics.iter().fold(0, |all, topic| all | topic.bit()),
@@ -97,7 +97,6 @@ impl Serialize for SamplePayload {
     }
 }
 
-/// A document.
 struct SampleDocument(Event);
 
 impl Serialize for SampleDocument {

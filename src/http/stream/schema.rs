@@ -46,7 +46,7 @@ fn definitions(events: &[Value], generator: &mut SchemaGenerator) -> Value {
             "properties": {
                 "Index": index(),
                 "Events": { "type": "array", "items": { "anyOf": events } },
-                "Unreadable": { "type": "string", "description": "Why nothing is told of it." },
+                "Unreadable": { "type": "string", "description": "Why nothing of it is sent." },
             },
             "required": ["Index", "Events"],
         },
@@ -56,7 +56,7 @@ fn definitions(events: &[Value], generator: &mut SchemaGenerator) -> Value {
             "maxProperties": 0,
         },
         "Reached": {
-            "description": "How far the stream is, for those who ask for checkpoints.",
+            "description": "How far the stream is, where checkpoints were requested.",
             "type": "object",
             "properties": {
                 "Checkpoint": {
@@ -73,7 +73,7 @@ fn definitions(events: &[Value], generator: &mut SchemaGenerator) -> Value {
             "required": ["Checkpoint"],
         },
         "Ended": {
-            "description": "Why the stream ends, for those who ask for checkpoints.",
+            "description": "Why the stream ends, where checkpoints were requested.",
             "type": "object",
             "properties": {
                 "Error": {
@@ -125,7 +125,7 @@ fn event(topic: Topic, generator: &mut SchemaGenerator) -> Value {
             "FilterKeys": {
                 "type": ["array", "null"],
                 "items": { "type": "string" },
-                "description": "By what else it may be asked for: its job, its deployment, …",
+                "description": "By what else it may be selected: its job, its deployment, …",
             },
             "Index": { "type": "integer", "minimum": 1, "description": "The log's index." },
             "Payload": { "anyOf": [payload, { "type": "null" }] },

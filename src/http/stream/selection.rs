@@ -1,4 +1,4 @@
-//! What a subscriber asked for, and whether an event is part of it.
+//! What a subscriber selected, and whether an event is part of it.
 
 use drover_events::{Actor, ActorKind, EventKind, Topic};
 use drover_projections::filter::{self, FILTER_VERSION, Fields, Filter, FilterError, ReadError};
@@ -40,7 +40,7 @@ pub(super) struct Selection {
     namespace: Option<String>,
     /// The kinds; none named means every one.
     kinds: Vec<EventKind>,
-    /// Who did it; none named means everybody.
+    /// Who did it; none named means every actor.
     actors: Vec<String>,
     filter: Option<Filter>,
 }
@@ -75,7 +75,7 @@ impl Selection {
             actors: given("actor").map(parse_actor).collect::<Result<_, _>>()?,
             filter: None,
         };
-        // A kind that Nomad is silent about is told under a topic of ours, whatever `*` means.
+        // A kind that Nomad is silent about is sent under a topic of ours, whatever `*` means.
         if !named {
             let own = |kind: &EventKind| kind.own_topic().map_or(0, Topic::bit);
             let topics = selection
@@ -90,7 +90,7 @@ impl Selection {
         Ok(selection)
     }
 
-    /// The namespace that is asked for; none: every one.
+    /// The namespace that is requested; none: every one.
     pub(super) fn namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
     }
@@ -100,7 +100,7 @@ impl Selection {
         self.wanted.iter().fold(0, |all, one| all | one.topics)
     }
 
-    /// Whether all that Nomad tells is wanted and nothing else, so that lines can be passed on.
+    /// Whether all that Nomad sends is wanted and nothing else, so that lines can be passed on.
     pub(super) fn takes_all(&self) -> bool {
         self.namespace.is_none()
             && self.kinds.is_empty()
@@ -118,7 +118,7 @@ impl Selection {
         topics & self.topics() != 0 && (self.kinds.is_empty() || self.kinds.contains(&kind))
     }
 
-    /// Whether the event is wanted, as far as can be told without its payload; events without a
+    /// Whether the event is wanted, as far as can be decided without its payload; events without a
     /// namespace pass any.
     pub(super) fn takes(&self, event: &Headline<'_>) -> bool {
         let namespace = event.namespace.is_empty()
@@ -139,7 +139,7 @@ impl Selection {
         !self.actors.is_empty()
     }
 
-    /// Whether it was done by somebody whose events are wanted.
+    /// Whether it was done by an actor whose events are wanted.
     pub(super) fn is_by(&self, actor: Option<&Actor>) -> bool {
         let by = |actor: &Actor| self.actors.iter().any(|text| actor.is_called(text));
         self.actors.is_empty() || actor.is_some_and(by)

@@ -51,7 +51,7 @@ pub(super) fn with_nodes(numbers: std::ops::Range<usize>, snapshot: &Path) -> Ar
     server
 }
 
-/// An empty log: what these tests tell lies in the projections.
+/// An empty log: what these tests send lies in the projections.
 pub(super) fn empty_log(dir: &Path) -> Arc<LogEngine> {
     let (log, _) = LogEngine::open(&dir.join("log"), crate::log::LogOptions::default()).unwrap();
     Arc::new(log)
@@ -155,7 +155,8 @@ async fn ev_04_a_snapshot_taken_in_is_no_news_to_subscribers() {
 
     server.install(&there);
     published.reached(60).await;
-    // What it waited for is not told here, so it is sent away instead of being left with a gap.
+    // What it waited for is not sent from here, so it is sent away instead of being left with a
+    // gap.
     assert_eq!(lines(&mut live).await, None);
     // Rows of the past are no news to who comes now either.
     let newest = server.projections.view().newest_published(100);
@@ -480,7 +481,7 @@ async fn a_document_is_taken_out_of_its_text_once_for_all_who_filter() {
     h.stop().await;
 }
 
-/// Whoever writes values himself and sees hashes of others' finds out what those are.
+/// A caller that writes values and sees hashes of others' finds out what those are.
 #[tokio::test(flavor = "multi_thread")]
 async fn hashes_in_cloud_events_are_for_who_may_see_all() {
     let h = Harness::start().await;

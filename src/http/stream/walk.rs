@@ -1,4 +1,4 @@
-//! One walk over what happened: `changes`, and the log itself where more is asked than rows.
+//! One walk over what happened: `changes`, and the log itself where more than rows is requested.
 
 use std::collections::VecDeque;
 
@@ -22,13 +22,13 @@ pub(super) struct WalkSource<'a> {
 }
 
 impl WalkSource<'_> {
-    /// The first index that is told here.
+    /// The first index that is sent from here.
     pub(super) fn horizon(&self) -> u64 {
         horizon(self.view, self.log)
     }
 }
 
-/// The first index told here: behind the snapshot this server began with, and within its log.
+/// The first index sent from here: behind the snapshot this server began with, and within its log.
 pub(super) fn horizon(view: &View, log: &LogEngine) -> u64 {
     log.bounds().0.max(view.position().floor + 1)
 }
@@ -65,12 +65,12 @@ pub(super) struct WalkItem {
 }
 
 impl WalkItem {
-    /// Whether the event itself is told, not its rows.
+    /// Whether the event itself is sent, not its rows.
     pub(super) fn is_own(&self) -> bool {
         self.kind.is_some_and(|kind| kind.own_topic().is_some())
     }
 
-    /// Who did it; nobody for Raft's own entries.
+    /// Who did it; none for Raft's own entries.
     ///
     /// # Errors
     /// When the log's entry cannot be decoded.

@@ -1,4 +1,4 @@
-//! Changes of variables: encrypted here, settled in apply.
+//! Changes of variables: encrypted here, decided in apply.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ pub(in crate::http) async fn put(late: Late) -> Result<Answer, Refusal> {
         .iter()
         .any(|name| late.request.query.get(name).is_some())
     {
-        let advice = "cas=INDEX refuses what somebody else changed";
+        let advice = "cas=INDEX refuses what has changed since";
         return Err(absent::unsupported("locks of variables are", advice));
     }
     // The body itself lies in a buffer of the connection, and is read as any other: what can be
@@ -103,8 +103,8 @@ pub(in crate::http) async fn delete(late: Late) -> Result<Answer, Refusal> {
     }
 }
 
-/// What is there instead, with 409 (VAR-03). Whoever loses a check-and-set reads a secret by it:
-/// the request log says so before anything is decrypted.
+/// What is there instead, with 409 (VAR-03). A caller that loses a check-and-set reads a secret by
+/// it: the request log says so before anything is decrypted.
 async fn conflict(write: &Write, there: &VariableEncrypted) -> Result<Answer, Refusal> {
     if there.modify_index == 0 {
         let absent = VariableDecrypted {

@@ -50,7 +50,7 @@ drover_events::wire! {
 }
 
 /// The rows a list is made of, in the order of namespace and id: of all volumes, of those of a
-/// plugin, or of those that the allocations of a node ask for (EV-19, JOB-13).
+/// plugin, or of those that the allocations of a node request (EV-19, JOB-13).
 fn rows<'v>(read: &'v Read<'_>) -> Result<Unchecked<'v, Arc<CsiVolumeRow>>, Refusal> {
     let query = &read.request.query;
     let (node, plugin) = (query.text("node_id"), query.text("plugin_id"));
@@ -163,7 +163,7 @@ pub(in crate::http) async fn register(late: Late) -> Result<Answer, Refusal> {
         let at_work = &write.api.server.volumes;
         at_work.register(volumes, &write.origin()).await
     };
-    // It is large: it holds whatever is registered, and all that is asked about it.
+    // It is large: it holds whatever is registered, and all that is queried about it.
     let (volumes, index) = provision::done(Box::pin(registered)).await?;
     for volume in volumes.iter().filter(|volume| is_of_unknown_size(volume)) {
         let line = match warnings.is_empty() {
@@ -184,8 +184,8 @@ pub(in crate::http) async fn register(late: Late) -> Result<Answer, Refusal> {
     Ok(Answer::json(&answer)?.written(index))
 }
 
-/// Whether a least size is wanted of a volume that was registered as it is: whoever made it knows
-/// how large it is.
+/// Whether a least size is wanted of a volume that was registered as it is: the operator that
+/// created it knows how large it is.
 fn is_of_unknown_size(volume: &CsiVolume) -> bool {
     volume.capacity == 0 && volume.requested_capacity_min != 0
 }

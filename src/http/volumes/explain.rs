@@ -23,7 +23,7 @@ drover_events::wire! {
         schedulable: bool = "Schedulable",
         access_mode: String = "AccessMode",
         attachment_mode: String = "AttachmentMode",
-        /// What a job that waits for the volume would be told.
+        /// The reason that a job waiting for the volume would get.
         says: String = "Says",
         claims: List<Claim> = "Claims",
         modify_index: u64 = "ModifyIndex",
@@ -139,7 +139,7 @@ fn says(volume: &Volume) -> String {
     }
 }
 
-/// A volume that is being deleted: it is given to nobody meanwhile.
+/// A volume that is being deleted: no allocation gets it meanwhile.
 fn deletion(since: i64) -> Claim {
     Claim {
         state: "deleting".to_owned(),
@@ -195,7 +195,7 @@ fn explain_claim(
     })
 }
 
-/// What a claim waits for that nobody gives back, and why that cannot happen now.
+/// What a claim waits for that is not given back, and why that cannot happen now.
 fn waits_to_come(
     volume: &Volume,
     plugin: Option<&PluginNodes>,
@@ -258,7 +258,8 @@ fn no_controller(volume: &Volume, plugin: Option<&PluginNodes>) -> String {
     }
 }
 
-/// Why a node does not do it now, in words for who may know how nodes are, and for the others.
+/// Why a node does not do it now, in words for callers that may know how nodes are, and for the
+/// others.
 fn hinders(read: &Read<'_>, status: &str) -> String {
     match read.identity.acl.node_read() {
         true => format!("the node is {status}"),

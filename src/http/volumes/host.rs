@@ -208,7 +208,7 @@ pub(in crate::http) async fn release(late: Late) -> Result<Answer, Refusal> {
             .map(|claim| claim.map(|claim| claim.namespace))
     });
     let namespace = found.await?.map_err(storage)?;
-    // A claim of a namespace that is none of his business is one that is not there.
+    // A claim of a namespace that the caller may not see is answered as one that is not there.
     let somewhere = DELETE
         .iter()
         .any(|one| late.acl().any_namespace_allows(*one));

@@ -24,14 +24,14 @@ use super::request::Request;
 use super::{allocations, known, list};
 use crate::error::Refusal;
 
-/// The tables of volumes, for those who wait.
+/// The tables of volumes, for reads that wait.
 pub(in crate::http) const VOLUMES: &[u16] = &[CsiVolumes::ID, HostVolumes::ID];
 /// The table of plugins.
 pub(in crate::http) const PLUGINS: &[u16] = &[CsiPlugins::ID];
 /// The table of claims on host volumes.
 pub(in crate::http) const CLAIMS: &[u16] = &[HostVolumeClaims::ID];
 
-/// Whether volumes of the type that is asked for may be seen in the namespace of the request.
+/// Whether volumes of the requested type may be seen in the namespace of the request.
 pub(in crate::http) fn listable(read: &Read<'_>) -> Result<(), Refusal> {
     let within = |any_of| in_namespace(&read.identity.acl, &read.options.namespace, any_of);
     demand(match VolumeType::of(read.request.query.text("type")) {
@@ -63,13 +63,13 @@ pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
     }
 }
 
-/// What of a request nobody acts on, a line each.
+/// What of a request has no effect, a line each.
 fn warnings(request: &Request) -> String {
     let lines: Vec<String> = known::warnings(request.query.ignored()).collect();
     lines.join("\n")
 }
 
-/// Whether a request asks for more than is done without force.
+/// Whether a request is for more than is done without force.
 fn force(request: &Request) -> Result<bool, Refusal> {
     match request.query.text("force") {
         "" | "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),

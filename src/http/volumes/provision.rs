@@ -19,7 +19,7 @@ use crate::volumes::{PageQuery, StepError, Volumes};
 /// Using them.
 pub(in crate::http) const MOUNT: &[Ns] = &[Ns::CsiMountVolume];
 
-/// Seeing what a provider has: not only those may who see the jobs.
+/// To see what a provider has: not only callers that see the jobs may.
 pub(in crate::http) const EXTERNAL: &[Ns] = &[Ns::CsiListVolume];
 
 /// Where secrets of a request stand: `name=value`, separated by commas.
@@ -62,14 +62,14 @@ fn refused(error: StepError) -> Refusal {
     }
 }
 
-/// Works on volumes aside of what serves, to the end, whoever waits for it.
+/// Works on volumes aside of what serves, to the end, whether or not it is waited for.
 pub(super) async fn done<T: Send + 'static>(
     work: impl Future<Output = Result<T, StepError>> + Send + 'static,
 ) -> Result<T, Refusal> {
     spawn_detached(work).await?.map_err(refused)
 }
 
-/// Whether somebody may do this in the namespace of the request, and see plugins (CSI-17).
+/// Whether a caller may do this in the namespace of the request, and see plugins (CSI-17).
 fn may(acl: &Acl, namespace: &str, any_of: &[Ns]) -> bool {
     in_namespace(acl, namespace, any_of) && acl.plugin_read()
 }

@@ -1,4 +1,5 @@
-//! Whom callers trust: the authorities of this machine, or anybody where they are asked to.
+//! Whom callers trust: the authorities of this machine, or any certificate where they are
+//! configured so.
 
 use std::sync::Arc;
 
@@ -16,7 +17,7 @@ pub fn system_roots() -> RootCertStore {
     roots
 }
 
-/// Takes any certificate, where somebody asked for that (`tls_skip_verify`).
+/// Takes any certificate, where the configuration says so (`tls_skip_verify`).
 #[derive(Debug)]
 pub(super) struct Anybody(pub(super) Arc<CryptoProvider>);
 

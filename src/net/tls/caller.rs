@@ -8,7 +8,7 @@ use rustls::{ClientConfig, Error, RootCertStore};
 use super::anybody::Anybody;
 use super::provider;
 
-/// Whom a caller trusts.
+/// Which servers a caller trusts.
 #[derive(Debug)]
 pub enum Trusted {
     /// A peer with a certificate of one of these authorities, for the name that is called.

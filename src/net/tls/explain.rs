@@ -6,14 +6,14 @@ use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
 
 use super::verify::NotFor;
 
-/// The kinds of faults that somebody can do something about.
+/// The kinds of faults that an operator can do something about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// The other end's certificate is of an authority that is not known here.
     UnknownAuthority,
     /// The other end's certificate has expired, or is not valid yet.
     Time,
-    /// The other end's certificate is for somebody else.
+    /// The other end's certificate is for another name.
     Name,
     /// The other end wants a certificate and got none.
     WantsCertificate,
@@ -99,7 +99,7 @@ fn of_certificate(error: &CertificateError) -> (Fault, String) {
             Fault::UnknownAuthority,
             "its certificate is signed by an unknown authority".to_owned(),
         ),
-        // Authorities of one name are told apart by what they signed.
+        // Authorities of one name are distinguished by what they signed.
         E::BadSignature => (
             Fault::UnknownAuthority,
             "its certificate is signed by an unknown authority (or one of the same name)"
@@ -125,7 +125,7 @@ fn of_certificate(error: &CertificateError) -> (Fault, String) {
             let text = format!("its certificate is for {presented}, not for {expected}");
             (Fault::Name, text)
         }
-        // Ours: it says whom the certificate is for.
+        // Ours: it says for which names the certificate is.
         E::Other(why) if why.0.is::<NotFor>() => (Fault::Name, why.to_string()),
         E::Other(why) if why.to_string().contains("CaUsedAsEndEntity") => (
             Fault::Other,

@@ -49,7 +49,7 @@ pub struct Expiry {
 const SOON: i64 = 30 * 24 * 3600;
 
 impl Expiry {
-    /// What to tell at `now` (Unix seconds) of a certificate that has ended, or does soon.
+    /// What to log at `now` (Unix seconds) about a certificate that has expired, or does soon.
     #[must_use]
     pub fn warning(&self, now: i64) -> Option<String> {
         let left = self.until - now;
@@ -59,7 +59,7 @@ impl Expiry {
             SOON.. => return None,
             0.. if days == 1 => format!("expires in 1 day, {}", self.moment()),
             0.. => format!("expires in {days} days, {}", self.moment()),
-            _ => format!("has expired, {}: nobody takes it any more", self.moment()),
+            _ => format!("has expired, {}: no peer accepts it", self.moment()),
         };
         Some(format!(
             "the certificate in tls.{setting} {path} {then}; put a new one in its place and reload \

@@ -100,7 +100,7 @@ async fn agents_know_each_other_by_their_certificates_and_go_on_where_they_left(
     assert_eq!(known.role, Some(Role::Client));
 }
 
-/// An agent refuses to load such a certificate itself; whoever shows it does without drover.
+/// An agent refuses to load such a certificate itself; a peer that shows it does so without drover.
 #[tokio::test]
 async fn who_shows_a_certificate_that_has_expired_or_is_not_valid_yet_is_not_taken() {
     let trust = Trust::new();
@@ -163,7 +163,7 @@ async fn who_has_no_certificate_of_the_authority_or_not_its_name_is_not_taken() 
         .expect_err("another authority");
     assert!(reported.contains("unknown authority"), "{reported}");
 
-    // A client that is told to trust the server, and is not trusted itself.
+    // A client that is configured to trust the server, and is not trusted itself.
     let pair = foreign.issue("alien", CLIENT);
     let mut settings = foreign.settings(Role::Client, &pair);
     let bundle = foreign.dir.path().join("both.pem");

@@ -1,4 +1,4 @@
-//! Certificates and keys out of files, checked before anybody uses them.
+//! Certificates and keys out of files, checked before they are used.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -211,7 +211,7 @@ fn authorities(
     }
 }
 
-/// Whether other agents would take the certificate: better told here than by all of them.
+/// Whether other agents would take the certificate: better reported here than by all of them.
 fn fits_rpc(
     settings: &TlsSettings,
     cert: &NamedFile<'_>,

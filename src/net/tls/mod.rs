@@ -4,7 +4,7 @@
 //! on a reload. New handshakes take what is there then; connections that stand keep what they
 //! have. A file that is no good is refused as a whole ([`TlsError`]) and the old material stays.
 //!
-//! HTTP shows the agent's certificate and may ask for one of the callers. RPC is mutual: both sides
+//! HTTP shows the agent's certificate and may request one of its callers. RPC is mutual: both sides
 //! show one of the authority in `ca_file`, and names in it say which role of which region it is
 //! for: `server.<region>.nomad`, `client.<region>.nomad` ([`PeerCertificate`]). A certificate of a
 //! client never passes for one of a server.

@@ -1,4 +1,4 @@
-//! What a certificate says of whom it is for.
+//! What a certificate says of the agent it is for.
 
 use std::net::IpAddr;
 
@@ -48,7 +48,7 @@ impl Role {
 pub struct Certificate {
     /// The common name of its subject.
     pub common_name: String,
-    /// The common name of who issued it.
+    /// The common name of its issuer.
     pub issuer: String,
     /// The serial number, in hexadecimal with colons.
     pub serial: String,

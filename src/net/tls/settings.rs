@@ -1,4 +1,4 @@
-//! What is wished of TLS, and the names that Nomad has for versions and suites.
+//! The options of TLS, and the names that Nomad has for versions and suites.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use rustls::{SupportedCipherSuite, SupportedProtocolVersion};
 use super::{Role, provider};
 use drover_config as config;
 
-/// What an agent is told of TLS.
+/// How an agent is configured for TLS.
 #[derive(Clone, Debug, Default)]
 pub struct TlsSettings {
     /// On the HTTP port.

@@ -28,7 +28,7 @@ pub(super) struct NotFor {
 
 fn not_for(peer: &PeerCertificate, wanted: &str) -> Error {
     let names = match peer.names.as_slice() {
-        [] => "nobody by name".to_owned(),
+        [] => "no name".to_owned(),
         names => names.join(", "),
     };
     let wanted = wanted.to_owned();
@@ -40,8 +40,8 @@ fn read(shown: &CertificateDer<'_>) -> Result<PeerCertificate, Error> {
     PeerCertificate::of(shown).ok_or(Error::InvalidCertificate(CertificateError::BadEncoding))
 }
 
-/// What is asked of a server that is called over RPC: a certificate of the authority, for a server
-/// of the region by name where names are verified, and never one for a client.
+/// What is required of a server that is called over RPC: a certificate of the authority, for a
+/// server of the region by name where names are verified, and never one for a client.
 pub(super) struct Servers {
     pub(super) roots: Arc<RootCertStore>,
     pub(super) algorithms: WebPkiSupportedAlgorithms,
@@ -125,8 +125,8 @@ pub(super) fn known_callers(
         .map_err(|error| format!("tls.ca_file: {error}"))
 }
 
-/// What is asked of a caller of the RPC port: a certificate of the authority and, where names are
-/// verified, one for a server, or for a client of the region.
+/// What is required of a caller of the RPC port: a certificate of the authority and, where names
+/// are verified, one for a server, or for a client of the region.
 #[derive(Debug)]
 pub(super) struct Agents {
     pub(super) known: Arc<dyn ClientCertVerifier>,

@@ -31,7 +31,6 @@ pub struct BlockedStats {
 /// What a job found no place for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Its namespace.
     pub namespace: String,
     /// Its id.
     pub job: String,

@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex, split};
 use super::{Broken, Duplex, Inflow, LONGEST, Outflow};
 
 /// The bytes that come over a stream, and those that go. When either way breaks off, nothing is
-/// left of the connection: whoever serves it hears of it, reading or not.
+/// left of the connection: what serves it is notified, reading or not.
 #[must_use]
 pub fn bytes_of(stream: Duplex) -> DuplexStream {
     let (near, far) = duplex(LONGEST);

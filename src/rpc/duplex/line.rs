@@ -1,8 +1,8 @@
 //! A queue between two ends in one process that keeps nothing for what is not in it.
 //!
 //! A stream that stands open says almost nothing for hours, and there are thousands of them. The
-//! queues of tokio hold room for dozens of items from the first one on; this one holds what waits,
-//! and lets go of the room once all of it was taken.
+//! queues of tokio hold memory for dozens of items from the first one on; this one holds what
+//! waits, and lets go of the memory once all of it was taken.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// Room for so many items is kept though none waits.
+/// Memory for so many items is kept though none waits.
 const KEPT: usize = 4;
 
 #[derive(Debug)]
 struct QueueShared<T> {
     inside: Mutex<Inside<T>>,
-    /// Told when nobody takes anything any more.
+    /// Notified when the receiver is gone.
     closed: Notify,
 }
 
@@ -25,7 +25,7 @@ struct QueueShared<T> {
 struct Inside<T> {
     waiting: VecDeque<T>,
     senders: usize,
-    /// Whether somebody takes what comes.
+    /// Whether there is a receiver.
     taken: bool,
     receiver: Option<Waker>,
 }
@@ -57,7 +57,7 @@ impl<T> Sender<T> {
     /// Puts an item in.
     ///
     /// # Errors
-    /// The item: nobody takes it.
+    /// The item: the receiver is gone.
     pub(super) fn send(&self, item: T) -> Result<(), T> {
         let mut inside = self.0.inside.lock();
         if !inside.taken {
@@ -72,7 +72,7 @@ impl<T> Sender<T> {
         Ok(())
     }
 
-    /// Ready when nobody takes anything any more.
+    /// Ready when the receiver is gone.
     pub(super) async fn closed(&self) {
         loop {
             // It hears of what happens from here on.
@@ -108,7 +108,7 @@ impl<T> Drop for Sender<T> {
 }
 
 impl<T> Receiver<T> {
-    /// The next item; none once there is nobody who could put one in.
+    /// The next item; none once there is no sender that could put one in.
     pub(super) fn poll_recv(&mut self, cx: &Context<'_>) -> Poll<Option<T>> {
         let mut inside = self.0.inside.lock();
         let item = inside.waiting.pop_front();

@@ -5,10 +5,10 @@
 //! of one HTTP/2 call carry them, one each way.
 //!
 //! Invariants:
-//! 1. Whoever sends has credit for it: of data nobody has taken there is never more than
-//!    [`WINDOW`] on the way, and who sends more, or gives credit for what was not sent, breaks
-//!    the stream. Messages need no credit; of them too only so much may wait. So a stream that
-//!    nobody reads holds up nothing but itself.
+//! 1. A sender has credit for what it sends: of data that was not taken there is never more than
+//!    [`WINDOW`] on the way, and an end that sends more, or gives credit for what was not sent,
+//!    breaks the stream. Messages need no credit; of them too only so much may wait. So a stream
+//!    that is not read holds up nothing but itself.
 //! 2. An end is said. A stream that stops without it is broken, and so is one that is silent for
 //!    longer than its [`Pace`]: the other end says something in every beat.
 //! 3. Dropping an [`Inflow`] before its end, or an [`Outflow`] before it was ended, breaks the
@@ -49,7 +49,7 @@ const LONGEST: usize = 64 << 10;
 const MAX_MESSAGE: usize = 1 << 20;
 /// How long what was said last may take to arrive.
 const LINGER: Duration = Duration::from_secs(10);
-/// What a frame costs beside its bytes: it is kept in a list until somebody takes it.
+/// What a frame costs beside its bytes: it is kept in a list until it is taken.
 const COST: usize = 64;
 /// What messages that wait to be taken may cost, bytes: one of the longest, or many short ones.
 const MESSAGES: usize = MAX_MESSAGE + WINDOW;
@@ -86,7 +86,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Of a session: somebody waits at its end.
+    /// Of a session: a caller waits at its end.
     pub const SESSION: Self = Self {
         beat: Duration::from_secs(2),
         silence: Duration::from_secs(8),
@@ -132,7 +132,7 @@ pub struct Duplex {
 struct Account {
     /// Came, and was not given back as credit.
     held: AtomicUsize,
-    /// What messages cost that came, and nobody has taken.
+    /// What messages cost that came and were not taken yet.
     messages: AtomicUsize,
     /// Went out, and no credit came for it.
     owed: AtomicUsize,
@@ -221,7 +221,7 @@ impl Duplex {
 struct Ends {
     /// It is broken off.
     cut: CancellationToken,
-    /// Nobody here has to do with it any more.
+    /// Cancelled once this end has no more use of it.
     left: CancellationToken,
 }
 
@@ -327,7 +327,7 @@ impl Outflow {
     /// Sends bytes, once there is credit for them.
     ///
     /// # Errors
-    /// Nobody is there any more.
+    /// The other end is gone.
     pub async fn send(&mut self, mut data: Bytes) -> Result<(), Broken> {
         while !data.is_empty() {
             let piece = data.split_to(data.len().min(LONGEST));
@@ -344,7 +344,7 @@ impl Outflow {
     /// Sends a message.
     ///
     /// # Errors
-    /// Nobody is there any more, or it cannot be written.
+    /// The other end is gone, or it cannot be written.
     pub fn message<T: Serialize>(&mut self, message: &T) -> Result<(), Broken> {
         let message = wire::encode(message).map_err(|error| Broken(error.to_string()))?;
         let frame = Frame::Message(message);
@@ -354,7 +354,7 @@ impl Outflow {
     /// Sends on what came over another stream.
     ///
     /// # Errors
-    /// Nobody is there any more.
+    /// The other end is gone.
     pub async fn pass(&mut self, item: Item) -> Result<(), Broken> {
         match item {
             Item::Data(data) => self.send(data).await,
@@ -377,12 +377,12 @@ impl Outflow {
         let _ = self.line.send(Frame::Broken(why.into()));
     }
 
-    /// Ready when nobody is there any more.
+    /// Ready when the other end is gone.
     pub async fn closed(&self) {
         self.line.closed().await;
     }
 
-    /// The same for somebody else.
+    /// The same as a future that owns what it needs.
     pub fn gone(&self) -> impl Future<Output = ()> + Send + use<> {
         let line = self.line.clone();
         async move { line.closed().await }

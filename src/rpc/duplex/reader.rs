@@ -1,4 +1,4 @@
-//! Takes frames out of a body as it comes, whether somebody waits for them or not.
+//! Takes frames out of a body as it comes, whether they are waited for or not.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,7 +20,7 @@ type Items = line::Sender<Result<Option<Item>, Broken>>;
 /// The longest reason that is given, bytes.
 const MAX_REASON: usize = 4 << 10;
 
-/// Reads until the body ends; credit goes to whoever sends.
+/// Reads until the body ends; credit goes to the sender.
 pub(super) async fn read<B>(
     body: B,
     items: Items,
@@ -38,7 +38,7 @@ pub(super) async fn read<B>(
     }
 }
 
-/// However reading ends: whoever waits to send something waits for nobody.
+/// However reading ends: a sender that waits for credit would wait for nothing.
 struct Closing(Arc<Semaphore>);
 
 impl Drop for Closing {
@@ -93,7 +93,7 @@ where
 }
 
 impl Account {
-    /// Something came: there must have been room for it.
+    /// Something came: there must have been capacity for it.
     fn enter(&self, item: &Item) -> Result<(), Broken> {
         let (counter, cost, most) = match item {
             Item::Data(data) if data.is_empty() => {

@@ -7,9 +7,9 @@ use tokio::time::sleep;
 use super::{Duplex, Inflow, LINGER, Outflow};
 
 /// Hands on what comes over each of two streams to the other, as it came, until both ways have
-/// ended. What breaks one breaks the other, and who takes nothing in holds up who sends. Once
-/// `near`, who asked, is gone, what he said last has a while to arrive; what the other end said
-/// last he may take in as slowly as he likes.
+/// ended. What breaks one breaks the other, and an end that takes nothing in holds up the one that
+/// sends. Once `near`, the caller, is gone, what it sent last has a while to arrive; what the other
+/// end sent last it may take in as slowly as it likes.
 pub async fn relay(near: Duplex, far: Duplex) {
     relay_within(LINGER, near, far).await;
 }
@@ -117,7 +117,7 @@ mod tests {
         }
     }
 
-    /// What goes in at an end until nobody takes it any more.
+    /// What goes in at an end until its receiver is gone.
     async fn filled(outflow: &mut Outflow) {
         let piece = Bytes::from(vec![7; 32 << 10]);
         let wait = Duration::from_millis(200);

@@ -191,7 +191,7 @@ async fn mod_30_who_sends_without_credit_or_gives_it_for_nothing_breaks_the_stre
     ] {
         let (half, _out) = Half::new(QUICK);
         let mut stream = half.join(saying(said));
-        // Nobody takes anything before it is over.
+        // Nothing is taken before it is over.
         timeout(SOON, stream.outflow.credit.acquire_many(WINDOW as u32 + 1))
             .await
             .unwrap()

@@ -28,11 +28,9 @@ pub enum VolumeKey {
 /// What an allocation does with a volume that cannot be shared as one likes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VolumeUse {
-    /// The volume.
     pub key: VolumeKey,
     /// Whose allocation it is.
     pub job: JobKey,
-    /// It writes.
     pub writes: bool,
     /// As what it is claimed.
     pub access_mode: String,
@@ -93,12 +91,10 @@ pub fn uses_of_alloc(alloc: &Allocation) -> Vec<VolumeUse> {
 /// A claim on a volume: it counts until it is released, whatever became of its allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// The allocation.
     pub alloc_id: String,
     /// Its job; none when the allocation is gone.
     pub job: Option<JobKey>,
     pub node_id: String,
-    /// It writes.
     pub writes: bool,
     /// As what it holds it; empty where that is not known.
     pub access_mode: String,

@@ -15,7 +15,6 @@ const RANDOM_ATTEMPTS: usize = 20;
 pub(super) struct PortOffer {
     /// The network as the allocation shows it.
     pub network: NetworkResource,
-    /// Its ports.
     pub mappings: Vec<AllocatedPortMapping>,
 }
 

@@ -48,7 +48,6 @@ pub struct Input<'a> {
     pub former: Option<Arc<Job>>,
     /// The states of the nodes that allocations are on; nodes that are fine may be left out.
     pub nodes: BTreeMap<String, NodeState>,
-    /// The evaluation.
     pub eval: &'a Evaluation,
     /// Batch rules instead of service rules.
     pub batch: bool,

@@ -93,7 +93,6 @@ impl Record {
         });
     }
 
-    /// It ends.
     pub(crate) fn end(&self, node: &str, call: &str, seq: u64, end: End<'_>) {
         let (at, pid) = (now(), std::process::id());
         self.write(&Ended {

@@ -14,6 +14,7 @@ mod habits;
 mod lexer;
 mod mutants;
 mod ratchet;
+mod repeats;
 #[cfg(test)]
 mod rocksdb_test;
 mod routes;

@@ -11,6 +11,7 @@ use crate::graph;
 use crate::habits;
 use crate::lexer;
 use crate::ratchet::{self, Excess};
+use crate::repeats;
 use crate::settings;
 use crate::tree::{self, File};
 
@@ -242,6 +243,7 @@ fn rust(file: &File, measured: &mut Measured) -> usize {
         }
     }
     habits::check(file, &lines, &test, measured);
+    repeats::check(file, &mut measured.problems);
     essay(file, &mut measured.problems);
     layers(file, &lines, &test, measured);
     length

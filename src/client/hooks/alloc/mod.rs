@@ -46,7 +46,6 @@ use crate::hooks::resources::Resources;
 pub struct AllocGiven {
     /// The allocation, as the servers last sent it.
     pub alloc: Arc<Allocation>,
-    /// Its directories.
     pub dir: AllocDir,
     pub node: Arc<Node>,
     /// The client's settings.

@@ -72,7 +72,6 @@ pub struct Instance {
     pub plugin: String,
     /// What it is.
     pub kind: PluginKind,
-    /// Its allocation.
     pub alloc: String,
     pub task: String,
     /// Where it listens.

@@ -12,7 +12,6 @@ use super::plugin::{Made, PluginError};
 use crate::alloc_dir::make_path;
 use crate::beneath;
 
-/// Its name.
 pub(super) const NAME: &str = "mkdir";
 /// Its version, as Nomad's says.
 pub(super) const VERSION: &str = "0.0.1";

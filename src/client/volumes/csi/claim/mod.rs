@@ -61,7 +61,6 @@ pub struct MountedVolume {
     pub path: PathBuf,
     /// Something is mounted there.
     pub is_mount: bool,
-    /// It is a device.
     pub is_device: bool,
     /// Nobody may write.
     pub read_only: bool,
