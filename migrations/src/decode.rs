@@ -7,7 +7,7 @@ use crate::events::upcast;
 /// Why a body gives no event.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// The kind is none this server knows: a newer server wrote it.
+    /// This server does not know the kind: a newer server wrote it.
     #[error("index {index}: kind {number} is not known here")]
     UnknownKind {
         /// Where in the log.
