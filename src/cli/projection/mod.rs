@@ -415,7 +415,7 @@ async fn verify(args: VerifyArgs, dir: PathBuf, out: &Out) -> Result<u8> {
     report_checked(done.to_json(), (args.json, args.whole, &whose), out)
 }
 
-/// Tells what came of a comparison; answers the exit code.
+/// Prints what came of a comparison; returns the exit code.
 fn report_checked(done: Json, (json, whole, whose): (bool, bool, &str), out: &Out) -> Result<u8> {
     if json {
         let verdict: Verdict = answer::of_ref(&done).unwrap_or_default();
