@@ -57,7 +57,7 @@ impl Interest {
 
     /// Any change of a row of this group.
     pub fn group<I: Index>(key: impl AsKey<I::Group>) -> Self {
-        const { assert!(I::WATCHED, "nobody is told of groups of this index") };
+        const { assert!(I::WATCHED, "no waiter is notified of groups of this index") };
         let mut bytes = KeyBuf::new();
         bytes.push(I::NO);
         key.encode_as(&mut bytes);

@@ -355,7 +355,7 @@ where
             ExecOut::StdoutClosed | ExecOut::StderrClosed | ExecOut::Heartbeat => continue,
         };
         if output.send(piece).await.is_err() {
-            bail!("nobody takes the output any more");
+            bail!("nothing reads the output any more");
         }
     }
 }

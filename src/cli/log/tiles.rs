@@ -44,7 +44,7 @@ async fn tile(client: &Client, level: u32, number: u64, width: u64) -> Result<Op
     let (hashes, rest) = bytes.as_chunks::<32>();
     ensure!(
         rest.is_empty() && hashes.len() as u64 == width,
-        "{path} has {}, {} were asked for",
+        "{path} has {}, {} were requested",
         counted(bytes.len(), "byte"),
         width * 32
     );

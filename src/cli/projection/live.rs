@@ -34,7 +34,7 @@ pub(in crate::cli) async fn discard(conn: &Conn) -> Result<u64> {
 /// Prints how far a rebuild or a comparison is.
 pub(in crate::cli) async fn status(conn: &Conn, json: bool, out: &Out) -> Result<u8> {
     let status = conn.client()?.fetch(&format!("{PLACE}/rebuild"), &[]).await;
-    let failed = report_status(status.context("Error asking how far it is")?, json, out)?;
+    let failed = report_status(status.context("Error reading how far it is")?, json, out)?;
     Ok(u8::from(failed))
 }
 
@@ -126,7 +126,7 @@ async fn watch(client: &Client, what: &str, json: bool, out: &Out) -> Result<Jso
     loop {
         let status = client.fetch(&path, &[]).await;
         let status: Status =
-            status.context("Error asking how far it is; it goes on without being asked")?;
+            status.context("Error reading how far it is; it continues without being watched")?;
         if status.stage != stage {
             let begun = Stage::of(&status.stage);
             if begun == Some(Stage::Fold) {

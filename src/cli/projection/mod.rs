@@ -214,7 +214,7 @@ fn explain(error: RebuildError, doing: &'static str, dir: &Path) -> anyhow::Erro
     let hint = match &error {
         _ if error.is_cancelled() => "cancelled: run it again and it goes on where it was",
         _ if error.is_out_of_space() => {
-            "the disk is full: make room and run it again, it goes on where it was"
+            "the disk is full: free space and run it again, it goes on where it was"
         }
         RebuildError::Busy { .. } => {
             "stop the agent first, or compare a running one with `drover log replay`"

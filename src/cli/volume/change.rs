@@ -89,7 +89,7 @@ pub(super) async fn delete(args: DeleteArgs, out: &Out) -> Result<u8> {
     // A flag without effect is refused, so that it is not taken for done.
     match VolumeType::of(&args.kind) {
         Some(VolumeType::Csi) if args.force => bail!(
-            "Error: -force is about host volumes; a CSI volume that nobody uses is forgotten \
+            "Error: -force is about host volumes; a CSI volume that is not in use is forgotten \
              with: volume deregister -force {}",
             args.volume
         ),
