@@ -12,8 +12,7 @@
 //! * `{"fail": {"code": 13, "text": "why"}}`: answers with this code of gRPC;
 //! * `{"slow": {"ms": 500}}`: takes that much longer;
 //! * `{"hold": {"until": "/a/file"}}`: continues once this file is there, and says in the record
-//! that
-//!   it waits;
+//!   that it waits;
 //! * `"hang"`: never answers;
 //! * `{"lie": {"id": "another"}}`: answers with this id instead of the true one;
 //! * `"die"`: the process ends at once;
