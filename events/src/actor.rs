@@ -54,7 +54,7 @@ impl ActorKind {
 /// The fewest characters of an id that name an actor.
 const SHORTEST: usize = 4;
 
-/// Who did it, as far as was known at that time; replay never asks again.
+/// Who did it, as far as was known at that time; replay never looks it up again.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Actor {

@@ -1,4 +1,4 @@
-//! Events about allocations that are no plan: what clients report, what is asked of them (EV-14).
+//! Events about allocations that are no plan: what clients report, what they are to do (EV-14).
 
 use std::collections::BTreeMap;
 
@@ -18,9 +18,9 @@ wire! {
         evals: Vec<Evaluation> = "Evals",
         /// Server time, unix nanoseconds; a client's clock decides nothing (EV-15).
         updated_at: i64 = "UpdatedAt",
-        /// The nodes that told of their allocations, also of those that are as they were. With it,
-        /// the rows of nodes note that they did and are otherwise as they were; without it
-        /// ([`REPORT_LEVEL`]) the nodes are those of the updates, and their indexes move.
+        /// The nodes that reported their allocations, the unchanged ones too. With it, the rows of
+        /// nodes note that they did and are otherwise as they were; without it ([`REPORT_LEVEL`])
+        /// the nodes are those of the updates, and their indexes move.
         nodes: Vec<String> = "Nodes",
     }
 
@@ -32,7 +32,7 @@ wire! {
         task_states: BTreeMap<String, TaskState> = "TaskStates",
         network_status: Option<AllocNetworkStatus> = "NetworkStatus",
         deployment_status: Option<AllocDeploymentStatus> = "DeploymentStatus",
-        /// The index of the event that asked for what is told: the placement of the allocation, or
+        /// The index of the event that caused what is reported: the placement of the allocation, or
         /// its last change by the servers; 0 where that is not known.
         cause: u64 = "Cause",
     }

@@ -1,13 +1,13 @@
 //! How confidential a field is, which exports, audit and debug output go by.
 //!
 //! It is said where the field is declared ([`wire!`](crate::wire)): `"Env" (Sensitive)`. A field is
-//! known by its struct's name and its own name on the wire, as a serialiser meets them. Fields of
-//! which nothing is said are public. A class holds for everything below its field. What is said to
-//! be public only looks like a secret: somebody thought about it.
+//! known by its struct's name and its own name on the wire, as a serialiser meets them. Fields
+//! without a class are public. A class holds for everything below its field. A field that is
+//! declared public only looks like a secret: that was considered.
 
 /// How confidential a field is; the greater, the more. What the API shows to those who may read
-/// an object the audit trail and differences show as well, for who may read one may read the
-/// others: but for what people put passwords into.
+/// an object the audit trail and differences show as well, for readers of one may read the others;
+/// fields that people put passwords into are the exception.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
     /// Shown as it is.
@@ -42,8 +42,8 @@ macro_rules! named {
     };
 }
 
-/// Structs with a field of which a class is said, where it is declared; in the order of their
-/// names. A serialiser tells no more of a struct than its name, and by that they are found here.
+/// Structs with a field whose declaration states a class; in the order of their names. A serialiser
+/// gives no more of a struct than its name, so they are found here by their names.
 ///
 /// Headers and the options of getters are where credentials are put. What plugins of volumes are
 /// given, and the flags of mounts, may hold some, says their standard. The source of a job holds

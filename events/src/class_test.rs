@@ -248,7 +248,7 @@ fn nothing_that_looks_like_a_secret_lacks_a_class() {
     }
 }
 
-/// What a job's specification says is told to who may read the job, but for these.
+/// What a job's specification says is shown to readers of the job, but for these.
 #[test]
 fn of_a_specification_environments_templates_and_credentials_alone_are_sensitive() {
     let mut job = Structs::default();

@@ -14,7 +14,7 @@ pub const CSI_LEVEL: u32 = 8;
 pub const CLAIMS_LEVEL: u32 = 9;
 
 /// The feature level from which on a claim may be free while a call of it may still be under way,
-/// and from which on a volume that is being deleted at its provider is given to nobody.
+/// and from which on no allocation gets a volume that is being deleted at its provider.
 pub const UNSURE_LEVEL: u32 = 11;
 
 /// The feature level from which on it is known of a volume that has grown whether a node has still
@@ -22,7 +22,7 @@ pub const UNSURE_LEVEL: u32 = 11;
 pub const GROWN_LEVEL: u32 = 12;
 
 /// Whether a volume that is used so takes one more beside so many others. An empty mode says
-/// nothing; one that nobody knows takes none.
+/// nothing; a volume with an unknown mode takes none.
 #[must_use]
 pub fn has_capacity(used_as: &str, writes: bool, readers: usize, writers: usize) -> bool {
     let Some(mode) = AccessMode::of(used_as) else {
@@ -49,8 +49,8 @@ pub mod mode {
     pub const WRITE: u8 = 1;
     /// No claim: a signal of garbage collection (CSI-33).
     pub const GC: u8 = 2;
-    /// No claim: the volume is being deleted at its provider, and nobody takes it; or, as a
-    /// release, it is not deleted after all. From [`UNSURE_LEVEL`](super::UNSURE_LEVEL) on.
+    /// No claim: the volume is being deleted at its provider, and no allocation may take it; or, as
+    /// a release, it is not deleted after all. From [`UNSURE_LEVEL`](super::UNSURE_LEVEL) on.
     pub const DELETE: u8 = 3;
     /// No claim: the volume has grown at its provider, and a node has still to make it larger; or,
     /// as a release, that is done. From [`GROWN_LEVEL`](super::GROWN_LEVEL) on.
@@ -81,8 +81,9 @@ pub mod state {
     pub const READY_TO_FREE: u8 = 3;
     /// It is being given back; no step is done yet.
     pub const UNPUBLISHING: u8 = 4;
-    /// It is free, and holds nobody up; but a call that was made for it may still be under way, so
-    /// its detach is repeated until that has ended. From [`UNSURE_LEVEL`](super::UNSURE_LEVEL) on.
+    /// It is free, and holds up no other claim; but a call that was made for it may still be under
+    /// way, so its detach is repeated until that has ended. From
+    /// [`UNSURE_LEVEL`](super::UNSURE_LEVEL) on.
     pub const DETACH_UNCONFIRMED: u8 = 5;
 
     /// Whether events of a feature level know a state.
@@ -91,7 +92,7 @@ pub mod state {
         rank(state).is_some() && (state != DETACH_UNCONFIRMED || level >= super::UNSURE_LEVEL)
     }
 
-    /// The place of a state in their order; that of a number nobody knows is none.
+    /// The place of a state in their order; an unknown number has none.
     #[must_use]
     pub fn rank(state: u8) -> Option<u8> {
         [
@@ -167,7 +168,7 @@ wire! {
         access_mode: String = "AccessMode",
         attachment_mode: String = "AttachmentMode",
         /// 0 taken, 1 node detached, 2 controller detached, 3 ready to free, 4 unpublishing,
-        /// 5 settling.
+        /// 5 free, with a detach that is unconfirmed.
         state: u8 = "State",
         /// Unix nanoseconds.
         timestamp: i64 = "Timestamp",

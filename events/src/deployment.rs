@@ -29,7 +29,7 @@ wire! {
         /// Unix nanoseconds.
         promoted_at: i64 = "PromotedAt",
         eval: Option<Evaluation> = "Eval",
-        /// Whether one that is paused goes on saying so; before level 6 it said that it runs.
+        /// Whether a paused deployment still says so; before level 6 it said that it runs.
         says_paused: bool = "SaysPaused",
     }
 

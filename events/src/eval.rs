@@ -28,7 +28,7 @@ wire! {
         page_token: String = "PageToken" (Public),
         /// How many evaluations a page has at most.
         per_page: u32 = "PerPage",
-        /// Whether an operator asked for it, which needs a paused broker (EVAL-09).
+        /// Whether an operator requested it, which needs a paused broker (EVAL-09).
         user_initiated: bool = "UserInitiated",
         /// How many rows are looked at for a page, so that its apply is short; 0: 4,096.
         row_limit: u32 = "RowLimit",

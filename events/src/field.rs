@@ -2,7 +2,7 @@
 //!
 //! The structs of a job (`events/src/model/job`) are declared with [`wire!`](crate::wire). Where
 //! a struct is a block of specifications, its line says so, and the line of each field says all
-//! that anybody asks about the field:
+//! there is to know about the field:
 //!
 //! ```text
 //! pub struct LogConfig = "logs" {
@@ -83,7 +83,7 @@ pub struct Field {
     pub shown: bool,
     /// What it is where it is not said, in every job. Other defaults follow from other fields.
     pub default: Option<Preset>,
-    /// Who says zero or an empty text gets the default as well.
+    /// A specification with zero or an empty text gets the default as well.
     pub empty_is_unset: bool,
     /// How confidential it is.
     pub class: Class,
@@ -189,7 +189,7 @@ impl Field {
         }
     }
 
-    /// `null` when unset: that it was not said is told from that zero was said.
+    /// `null` when unset: an unset field and a zero are different.
     ///
     /// # Panics
     /// At compile time, of what is `null` when unset anyway.

@@ -3,8 +3,8 @@
 use crate::model::HostVolume;
 use crate::wire;
 
-/// The feature level from which on volumes follow their nodes: what is told of a node says which of
-/// its volumes are there, and where they lie.
+/// The feature level from which on volumes follow their nodes: what is reported of a node says
+/// which of its volumes are there, and where they lie.
 pub const HOST_VOLUME_LEVEL: u32 = 10;
 
 wire! {

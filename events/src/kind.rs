@@ -222,7 +222,7 @@ impl EventKind {
         Self::ALL.iter().copied().find(|kind| kind.name() == name)
     }
 
-    /// Raft's own entries carry no envelope, change no table and are published to nobody.
+    /// Raft's own entries carry no envelope, change no table and are not published.
     pub const fn is_raft_own(self) -> bool {
         matches!(self, Self::RaftBlank | Self::RaftMembership)
     }

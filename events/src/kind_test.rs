@@ -70,7 +70,7 @@ const PINNED: &[(u16, &str, u16)] = &[
     (65, "PublisherCaughtUp", 1),
 ];
 
-/// The kinds that nobody hears of on the stream.
+/// The kinds that the stream does not publish.
 const SILENT: &[&str] = &[
     "RaftBlank",
     "RaftMembership",

@@ -7,7 +7,7 @@
 //! and the HTTP API share.
 //!
 //! It knows no table, no Raft and no clock. Names are past tense. Ids and times are in the
-//! payload, stamped by the leader: whoever reads an event invents nothing.
+//! payload, stamped by the leader: readers of an event invent nothing.
 //!
 //! **To add a kind:** a line in [`kind`], a struct in the resource's file, its name in [`event`],
 //! an arm in the dispatcher of apply, frozen bytes (`cargo xtask freeze-event`), and a line in

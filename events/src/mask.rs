@@ -18,8 +18,8 @@ pub trait Redact {
     fn text(&self, class: Class, value: &str) -> String;
 
     /// The class that counts for what stands in a field of a struct, where exports hash it: for
-    /// all of it, or where a key is given for what a map in it has under that key. Of secrets
-    /// nobody asks.
+    /// all of it, or where a key is given for what a map in it has under that key. It is not called
+    /// for secrets.
     fn class_of(&self, _field: Place, _key: Option<&str>, class: Class) -> Class {
         class
     }
@@ -151,7 +151,7 @@ impl<'r, S: Serializer> Serializer for Masking<'r, S> {
         serialize_f32: f32, serialize_f64: f64, serialize_char: char,
     }
 
-    /// One of two values tells nothing by itself, and a hash of it no less.
+    /// One of two values says nothing by itself, and its hash would say as much.
     fn serialize_bool(self, value: bool) -> Result<S::Ok, S::Error> {
         self.inner.serialize_bool(value)
     }

@@ -28,7 +28,7 @@ wire! {
         stopped: Vec<StoppedAlloc> = "AllocsStopped",
         /// Allocations that are placed or changed in place.
         placed: Vec<PlacedAlloc> = "AllocsUpdated",
-        /// Allocations that make room for more important ones.
+        /// Allocations that give way to more important ones.
         preempted: Vec<PreemptedAlloc> = "AllocsPreempted",
         /// The deployment this plan creates, or whose totals it sets.
         deployment: Option<Deployment> = "Deployment",
@@ -61,7 +61,7 @@ wire! {
         reschedule_tracker: Option<RescheduleTracker> = "RescheduleTracker",
     }
 
-    /// An allocation that makes room.
+    /// An allocation that gives way.
     pub struct PreemptedAlloc {
         id: String = "ID",
         /// The allocation that takes its place.

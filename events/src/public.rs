@@ -1,7 +1,7 @@
 //! Sensitive fields that one reader is shown in clear, by their names.
 //!
 //! What is sensitive to one reader is what another needs: each destination may name such fields. A
-//! name is checked against the [classes](crate::class) of fields; secrets are shown to nobody.
+//! name is checked against the [classes](crate::class) of fields; secrets are never shown.
 
 use crate::class;
 use crate::mask::Place;

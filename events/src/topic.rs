@@ -178,8 +178,8 @@ pub enum Publication {
 }
 
 impl EventKind {
-    /// The topic of drover's own under which the event itself is told, for the kinds of which
-    /// Nomad says nothing; none for the others, whose changed rows are told.
+    /// The topic of drover's own under which the event itself is published, for the kinds that
+    /// Nomad does not publish; `None` for the others, whose changed rows are published.
     pub const fn own_topic(self) -> Option<Topic> {
         Some(match self {
             Self::RaftBlank

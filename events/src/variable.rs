@@ -1,4 +1,4 @@
-//! The event of variables: one operation, settled in apply (VAR-01, VAR-02).
+//! The event of variables: one operation, which apply decides (VAR-01, VAR-02).
 
 use std::borrow::Cow;
 

@@ -8,7 +8,7 @@ use crate::events::upcast;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum DecodeError {
-    /// The kind is none this server knows: a newer server wrote it.
+    /// This server does not know the kind: a newer server wrote it.
     #[error("index {index}: kind {number} is not known here")]
     UnknownKind {
         /// Where in the log.

@@ -4,10 +4,10 @@
 //! secondary indexes, and beside them `history`, `changes`, `postings`, `outcomes` and `digests`.
 //! Whatever it holds can be thrown away and built again from the log.
 //!
-//! **How it is written.** [`Projections::open`] gives one [`Writer`]; whoever holds that token is the
-//! only writer. It takes decoded events in the order of the log, checks each one's guards, runs its
-//! apply function in a [`Txn`] that sees everything before it, and writes what came of it with the
-//! applied index in one batch. Then it becomes visible, and waiters are woken ([`Watch`]). A
+//! **How it is written.** [`Projections::open`] gives one [`Writer`]; the holder of that token is
+//! the only writer. It takes decoded events in the order of the log, checks each one's guards, runs
+//! its apply function in a [`Txn`] that sees everything before it, and writes what came of it with
+//! the applied index in one batch. Then it becomes visible, and waiters are woken ([`Watch`]). A
 //! [`Fold`] is the same writer for filling a whole database: it writes each row once, sorted.
 //!
 //! **How it is read.** [`Projections::view`] gives a [`View`]: a consistent read at one applied
@@ -29,11 +29,11 @@
 //!
 //! | module | what |
 //! |---|---|
-//! | `engine` | the database itself: keys, rows, digests, layers, transactions, who waits |
+//! | `engine` | the database itself: keys, rows, digests, layers, transactions, waiters |
 //! | `past` | what was: history, changes, postings, walks over then, where it ends |
 //! | `read` | views, cursors, pages, lists from memory, followers |
 //! | [`tables`] | what drover's tables are; of the others they know the engine alone |
-//! | [`query`] | questions about tables that apply and decisions both ask |
+//! | [`query`] | queries over tables that apply and decisions share |
 //! | [`apply`] | what events do to tables |
 //! | `store` | what puts all together: [`Projections`], [`Writer`], snapshots, switching |
 //!

@@ -15,8 +15,8 @@ pub(super) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T> {
     gojson::from_slice(body).map_err(unread)
 }
 
-/// The body of an answer. One that is empty is `null` where something was changed; of what was
-/// read it does not say that there is none.
+/// The body of an answer. An empty one is `null` where something was changed; an empty answer to a
+/// read is an error, since it does not say that nothing was found.
 ///
 /// # Errors
 /// It is empty, no JSON, or of another shape.
@@ -39,7 +39,7 @@ pub(super) fn of<T: DeserializeOwned>(answer: Json) -> Result<T> {
     gojson::from_value(answer).map_err(unread)
 }
 
-/// What is told in place of an entry of a list that cannot be read: the list goes on behind it.
+/// What is shown in place of an entry of a list that cannot be read: the list continues behind it.
 pub(super) fn unreadable(error: &anyhow::Error) -> String {
     format!("unreadable: {}", error.root_cause())
 }
@@ -68,7 +68,7 @@ struct EntryIndex {
     index: Option<u64>,
 }
 
-/// The index of an entry of which no more may be readable; none where it has none.
+/// The index of an entry whose other fields may be unreadable; `None` where it has no index.
 pub(super) fn index(entry: &Json) -> Option<u64> {
     let entry: EntryIndex = of_ref(entry).unwrap_or_default();
     entry.index

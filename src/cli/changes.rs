@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 use std::borrow::Cow;
 
-/// Longer values of what came are cut, unless everything is asked for.
+/// Longer values are cut, unless the output is verbose.
 const WIDE: usize = 100;
 /// Values that differ are shown whole up to here.
 const WHOLE: usize = 2_000;
@@ -21,7 +21,7 @@ const NOISE: [&str; 5] = [
     "CreateIndex",
 ];
 
-/// An event, as the audit trail tells it.
+/// An event, as the audit trail reports it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(super) struct AuditEntry {
@@ -29,7 +29,7 @@ pub(super) struct AuditEntry {
     /// Unix nanoseconds.
     pub(super) time: i64,
     pub(super) kind: String,
-    /// Who did it; none for Raft's own.
+    /// The actor that did it; none for Raft's own events.
     pub(super) actor: Option<Who>,
     #[serde(rename = "RequestID")]
     pub(super) request_id: String,
@@ -43,7 +43,7 @@ pub(super) struct AuditEntry {
 }
 
 impl AuditEntry {
-    /// An event as it came; of one that cannot be read that is told, and which it is.
+    /// An event as it came; for one that cannot be read, its index and that it is unreadable.
     pub(super) fn reported(raw: Json) -> Self {
         let index = answer::index(&raw).unwrap_or_default();
         answer::of(raw).unwrap_or_else(|error| Self {
@@ -55,8 +55,8 @@ impl AuditEntry {
     }
 }
 
-/// Who did something. His kind is the text that came: an agent of another version may know kinds
-/// that this command does not.
+/// An actor. Its kind is the text that came: an agent of another version may know kinds that this
+/// command does not.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Who {
@@ -67,7 +67,7 @@ pub(super) struct Who {
 }
 
 impl Who {
-    /// Of what cannot be read.
+    /// The actor of an event that cannot be read.
     pub(super) fn unknown() -> Self {
         Self {
             kind: "?".to_owned(),
@@ -87,7 +87,7 @@ impl From<&Actor> for Who {
     }
 }
 
-/// A row that changed, as the audit trail and the difference of two states tell it.
+/// A row that changed, as the audit trail and the difference of two states report it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(super) struct RowDiff {
@@ -128,8 +128,8 @@ pub(super) fn who(actor: Option<&Who>) -> String {
     }
 }
 
-/// A changed row: what happened to it, and its fields below, indented. Of a row that went nothing
-/// became anything: its fields are told where everything is asked for.
+/// A changed row: what happened to it, and its fields below, indented. The fields of a row that was
+/// removed are shown only where the output is verbose.
 pub(super) fn row(change: &RowDiff, verbose: bool, indent: &str) -> Vec<String> {
     let place = match change.key.is_empty() {
         true => change.namespace.clone(),
@@ -196,7 +196,7 @@ fn nothing(before: &Json) -> &'static str {
     }
 }
 
-/// Bytes that are a text are told as one: what a job was dispatched with.
+/// Bytes that are a text are shown as text: what a job was dispatched with.
 fn clear<'a>(path: &str, value: &'a str) -> Cow<'a, str> {
     let reported = |bytes: Vec<u8>| {
         let text = String::from_utf8(bytes).ok()?;

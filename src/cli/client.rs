@@ -122,7 +122,7 @@ pub(super) struct Refused {
 }
 
 impl Refused {
-    /// What to tell: the agent's own words, and what was asked where it has none for it.
+    /// What to print: the agent's own words, and the request where the agent sent no text.
     fn said(&self) -> String {
         let Refused {
             code,
@@ -413,7 +413,7 @@ impl Client {
         reply.read()
     }
 
-    /// A read whose wishes stand in a JSON body.
+    /// A read whose options stand in a JSON body.
     pub(super) async fn read(&self, path: &str, query: Query<'_>, body: &Json) -> Result<Reply> {
         let json = serde_json::to_vec(body)?;
         let reply = self.call(Method::POST, path, query, Some(json)).await?;
@@ -473,8 +473,8 @@ impl Client {
     }
 }
 
-/// What is to be said of the parts of a request that an agent ignored; nothing where the warnings
-/// of its answer say so.
+/// The warning about the parts of a request that an agent ignored; none where the warnings of its
+/// answer say so.
 fn unreported(names: &str, answer: &[u8]) -> Option<String> {
     let said = String::from_utf8_lossy(answer).contains(MEANS_NOTHING);
     (!said).then(|| format!("Warning: the agent does not act on {names}"))

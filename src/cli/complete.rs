@@ -1,4 +1,4 @@
-//! What the completion scripts ask while a command line is typed: ids and names that the agent
+//! What the completion scripts query while a command line is typed: ids and names that the agent
 //! knows.
 
 use super::client::Client;
@@ -173,7 +173,7 @@ static AUDITED: [(&str, Offer); 7] = [
 ];
 
 /// Prints what may stand in place of the last word, one a line; nothing where the scripts know
-/// better or nobody answers.
+/// better or no agent answers.
 pub(super) async fn run(args: &Args, out: &Out) -> Result<u8> {
     let words = joined(&args.words);
     let Some((last, before)) = words.split_last() else {

@@ -45,7 +45,7 @@ pub(super) fn run(args: &Args, command: &mut clap::Command, out: &Out) -> Result
     Ok(0)
 }
 
-/// Asks the agent first, and completes commands and flags where it has nothing to offer.
+/// Queries the agent first, and completes commands and flags where it has nothing to offer.
 const BASH: &str = r#"
 _drover_ids() {
     local IFS=$'\n'

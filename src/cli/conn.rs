@@ -70,7 +70,7 @@ pub(super) struct Trust {
 }
 
 impl Trust {
-    /// What is named; an empty name is none, as in an empty variable.
+    /// The files that are named; an empty name counts as unset, as in an empty variable.
     #[must_use]
     pub(super) fn named(&self) -> Self {
         let some = |path: &Option<PathBuf>| path.clone().filter(|p| !p.as_os_str().is_empty());
@@ -89,7 +89,7 @@ fn path(text: &str) -> Result<PathBuf, std::convert::Infallible> {
     Ok(PathBuf::from(text))
 }
 
-/// A switch in the words that Nomad takes; a word that is none switches nothing.
+/// A switch in the words that Nomad takes; other words switch nothing.
 fn switch(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "True" | "TRUE" => Ok(true),
@@ -172,7 +172,7 @@ impl Conn {
     /// A client with these settings.
     ///
     /// # Errors
-    /// An address that is none.
+    /// An invalid address.
     pub(super) fn client(&self) -> Result<Client> {
         Client::new(&self.address, self)
     }

@@ -26,7 +26,7 @@ pub(super) struct HeldTable {
     pub(super) digest: String,
 }
 
-/// Asks an agent what it holds.
+/// Queries the digests of the tables that an agent holds.
 pub(super) async fn held(client: &Client) -> Result<TableDigests> {
     client.fetch("/v1/operator/digests", &[]).await
 }

@@ -14,7 +14,7 @@ pub(super) async fn interruptible<T: Send + 'static>(
     loop {
         tokio::select! {
             done = &mut work => return Ok(done?),
-            // Asked twice, it is killed, which costs no more than a generation.
+            // A second Ctrl-C ends the process, which costs no more than a generation.
             _ = tokio::signal::ctrl_c() => if flag.swap(true, Ordering::Relaxed) {
                 std::process::exit(130);
             },

@@ -20,7 +20,7 @@ pub(super) async fn current(client: &Client, path: &str, failed: &'static str) -
     }
 }
 
-/// What a thing holds under a name, to be changed and set again; empty where there is none.
+/// What a thing holds under a name, to be changed and set again; empty where it holds nothing.
 pub(super) fn part(thing: &mut Raw, name: &str) -> Raw {
     match thing.remove(name) {
         Some(Json::Object(part)) => part,

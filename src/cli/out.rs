@@ -1,4 +1,4 @@
-//! Where a command writes, and from where it asks.
+//! Where a command writes, and where it reads the user's answers.
 
 use std::io::{BufRead, IsTerminal, Write};
 
@@ -71,7 +71,7 @@ impl Out {
         std::io::stderr().is_terminal()
     }
 
-    /// Asks a question; no answer (no terminal) counts as an empty one.
+    /// Puts a question to the user; no answer (no terminal) counts as an empty one.
     pub(super) fn ask(&self, question: &str) -> String {
         self.raw(question.as_bytes());
         let mut line = String::new();

@@ -1,4 +1,4 @@
-//! Lists that come in pages: what of them is asked for, and where the next page begins.
+//! Lists that come in pages: which part is requested, and where the next page begins.
 
 use super::client::{Client, Reply};
 use super::out::Out;
@@ -25,7 +25,7 @@ pub(super) struct Paged {
 pub(super) struct ListPage(Reply);
 
 impl Paged {
-    /// Asks for the page; `more` are other parameters, those that say nothing are left out.
+    /// Requests the page; `more` are other parameters, of which empty ones are left out.
     pub(super) async fn of(
         &self,
         client: &Client,
@@ -58,7 +58,7 @@ impl ListPage {
         self.0.read()
     }
 
-    /// Its rows, to be shown as text; none where they were printed in the form that was asked for.
+    /// Its rows, to be shown as text; none where they were printed in the form that the user named.
     pub(super) fn take<T>(&self, format: &Format, out: &Out) -> Result<Option<Vec<T>>>
     where
         T: DeserializeOwned,
@@ -66,7 +66,7 @@ impl ListPage {
         format.take(&self.0, out)
     }
 
-    /// Says how the next page is asked for, if there is one.
+    /// Prints how to request the next page, if there is one.
     pub(super) fn report_next(&self, out: &Out) {
         let next = &self.0.next_token;
         if !next.is_empty() {

@@ -1,9 +1,9 @@
-//! A progress bar on standard error, where somebody watches.
+//! A progress bar on standard error, where that is a terminal.
 
 use super::out::Out;
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// The bar; nothing where nobody watches.
+/// The bar; none without a terminal.
 pub(super) struct Bar(Option<ProgressBar>);
 
 impl Bar {
@@ -38,7 +38,7 @@ impl Bar {
         }
     }
 
-    /// So much is done, of nobody knows how much.
+    /// So much is done, of an unknown whole.
     pub(super) fn reach(&self, at: u64) {
         if let Some(bar) = &self.0 {
             bar.set_position(at);

@@ -28,18 +28,18 @@ pub(super) trait Listed: DeserializeOwned {
     /// What prefixes are of.
     fn id(&self) -> &str;
 
-    /// How it is called where several are told; empty where its id says enough.
+    /// Its name where several are listed; empty where its id says enough.
     fn name(&self) -> &str {
         ""
     }
 
-    /// How it is; empty where there is nothing to tell.
+    /// Its status; empty where it has none.
     fn status(&self) -> &str {
         ""
     }
 }
 
-/// Things of a sort with an id, and what else is told of them: fields of what lists show.
+/// Things of a sort with an id, and what else is shown of each: fields of list entries.
 macro_rules! listed {
     ($(
         $stub:ident: $path:literal, $words:expr, $is_uuid:literal,

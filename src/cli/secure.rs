@@ -28,7 +28,7 @@ impl Secure {
     /// What is needed to speak to `host`, which may name a port.
     ///
     /// # Errors
-    /// A file that is no good, or a name that is none.
+    /// A file that is no good, or an invalid name.
     pub(super) fn open(host: &str, trust: &Trust) -> Result<Self> {
         let trust = &trust.named();
         let trusted = match trust.tls_skip_verify {
@@ -101,7 +101,7 @@ impl Secure {
     }
 }
 
-/// Why nobody can be called so, with the flags that say how.
+/// Why no connection can be made with these files, with the flags that name them.
 fn no_caller(error: CallerError, trust: &Trust) -> anyhow::Error {
     match (error, &trust.client_cert, &trust.client_key) {
         (CallerError::Key(error), Some(cert), Some(key)) => {

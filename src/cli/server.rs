@@ -62,7 +62,7 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
         out.line(&detailed(&members).to_string());
         return Ok(0);
     }
-    // Nobody leads where a server is alone with a lost majority: that is worth a table, too.
+    // A server alone with a lost majority has no leader: the table is worth printing then, too.
     let leader = client.fetch::<String>("/v1/status/leader", &[]).await;
     let (leader, why) = match leader {
         Ok(leader) => (leader, None),

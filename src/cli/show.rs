@@ -21,12 +21,13 @@ pub(super) struct Format {
 }
 
 impl Format {
-    /// Whether a form was asked for.
+    /// Whether the user named a form.
     pub(super) fn is_given(&self) -> bool {
         self.json || self.template.is_some()
     }
 
-    /// Whether there is such a form: who changes something before it is printed asks before.
+    /// Whether there is such a form: commands that change something before they print call this
+    /// first.
     pub(super) fn check(&self) -> Result<()> {
         match (&self.template, self.json) {
             (Some(_), true) => bail!("Both json and template formatting are not allowed"),
@@ -35,7 +36,7 @@ impl Format {
         }
     }
 
-    /// Prints `value` if a form was asked for; says whether it did.
+    /// Prints `value` if the user named a form; returns whether it did.
     pub(super) fn print(&self, value: &Json, out: &Out) -> Result<bool> {
         self.check()?;
         match &self.template {
@@ -46,7 +47,7 @@ impl Format {
         Ok(true)
     }
 
-    /// An answer, to be shown as text; none where it was printed in the form that was asked for.
+    /// An answer, to be shown as text; none where it was printed in the form that the user named.
     pub(super) fn take<T: DeserializeOwned>(&self, reply: &Reply, out: &Out) -> Result<Option<T>> {
         if self.is_given() {
             self.print(&reply.json()?, out)?;
@@ -55,8 +56,8 @@ impl Format {
         reply.read().map(Some)
     }
 
-    /// What a path answers, to be shown as text; none where it was printed in the form that was
-    /// asked for. Which moment of the past it shows is said before.
+    /// What a path answers, to be shown as text; none where it was printed in the form that the
+    /// user named. The moment of the past that it shows is printed before it.
     pub(super) async fn ask<T: DeserializeOwned>(
         &self,
         client: &Client,
@@ -85,7 +86,7 @@ pub(super) fn pretty(value: &Json) -> String {
     }
 }
 
-/// An id, cut to eight characters unless everything is asked for.
+/// An id, cut to eight characters unless the output is verbose.
 pub(super) fn short(id: &str, verbose: bool) -> String {
     if verbose {
         id.to_owned()
@@ -144,7 +145,7 @@ pub(super) fn time(ns: i64) -> String {
     }
 }
 
-/// A time in Unix nanoseconds as `2006-01-02T15:04:05Z07:00`; `N/A` where there is none.
+/// A time in Unix nanoseconds as `2006-01-02T15:04:05Z07:00`; `N/A` for zero.
 pub(super) fn stamp(ns: i64) -> String {
     match ns > 0 {
         true => time(ns),

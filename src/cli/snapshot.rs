@@ -356,7 +356,7 @@ const LOOK: Duration = Duration::from_millis(50);
 const LOOK_MOST: Duration = Duration::from_secs(1);
 
 /// Waits until the server answers with the new epoch, whose first index is above all that was.
-/// Nobody tells when a server is back: it is asked.
+/// A server does not report that it is back, so it is polled.
 async fn back(client: &Client, first: u64) -> Result<()> {
     let begun = Instant::now();
     let mut pause = LOOK;

@@ -7,7 +7,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 use std::io::Read;
 
-/// What of a description says which thing it is about; the rest is for the servers to read.
+/// The part of a description that says which thing it is about; the rest is for the servers to
+/// read.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(super) struct Named {

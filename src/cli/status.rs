@@ -85,7 +85,7 @@ async fn cluster(conn: &Conn, client: &Client, format: &Format, out: &Out) -> Re
 async fn ending(client: &Client) -> Result<Option<String>> {
     match client.fetch::<About>("/v1/agent/self", &[]).await {
         Ok(agent) => Ok(agent.stats.tls.warning),
-        // Who may see jobs need not see agents.
+        // A token that may see jobs need not see agents.
         Err(err) if is_status(&err, 403) || is_status(&err, 404) => Ok(None),
         Err(err) => Err(err),
     }
@@ -95,7 +95,8 @@ async fn ending(client: &Client) -> Result<Option<String>> {
 async fn publisher(client: &Client) -> Result<Json> {
     let answer: Reactors = match client.fetch("/v1/operator/reactors", &[]).await {
         Ok(answer) => answer,
-        // Who may see jobs need not be an operator, and other servers have no such route.
+        // A token that may see jobs need not be an operator's, and Nomad servers have no such
+        // route.
         Err(err) if is_status(&err, 403) || is_status(&err, 404) => return Ok(Json::Null),
         Err(err) => return Err(err.context("Error querying reactors")),
     };

@@ -1,5 +1,5 @@
 //! An answer that does not end, read piece by piece or line by line, and what the event stream
-//! tells in it.
+//! sends in it.
 
 use super::answer;
 use anyhow::{Context, Result};
@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-/// What happened at one index, as the event stream tells it; empty while nothing happens.
+/// What happened at one index, as the event stream sends it; empty while nothing happens.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(super) struct EventFrame {
@@ -41,7 +41,7 @@ pub(super) struct Payload {
 /// An answer that is read as it comes.
 #[derive(Debug)]
 pub(super) struct Stream {
-    /// The epoch of the log that positions in it belong to; empty of what has none.
+    /// The epoch of the log that positions in it belong to; empty where the answer names none.
     pub(super) epoch: String,
     body: Incoming,
     buffer: BytesMut,

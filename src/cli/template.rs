@@ -19,10 +19,10 @@ pub(super) fn render(text: &str, data: &Json) -> Result<String> {
     Ok(run.out)
 }
 
-/// Whether a template can be read, for who prints only after something was changed.
+/// Whether a template can be read, for commands that print only after they changed something.
 ///
 /// # Errors
-/// One that cannot.
+/// The template cannot be read.
 pub(super) fn check(text: &str) -> Result<()> {
     parsed(text).map(drop)
 }

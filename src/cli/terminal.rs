@@ -57,7 +57,7 @@ impl Escape {
         }
     }
 
-    /// What of the typed is to be sent, and whether the session is left after it.
+    /// The part of typed bytes that is to be sent, and whether the session is left after it.
     pub(super) fn pass(&mut self, typed: &[u8]) -> (Vec<u8>, bool) {
         let Some(character) = self.character else {
             return (typed.to_vec(), false);

@@ -32,17 +32,17 @@ pub(super) struct Args {
     verbose: bool,
 }
 
-/// A cause chain, as the audit trail tells it.
+/// A cause chain, as the audit trail reports it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 struct TraceTree {
-    /// What was asked for, and its whole id.
+    /// The type of the requested object, and its whole id.
     r#type: String,
     #[serde(rename = "ID")]
     id: String,
-    /// The indexes of the events that are what was asked for.
+    /// The indexes of the requested events.
     focus: Vec<u64>,
-    /// Whether more followed than is told.
+    /// Whether more followed than is listed.
     truncated: bool,
     /// The first events, as they came.
     roots: Vec<Json>,
@@ -61,7 +61,7 @@ struct TraceNode {
     actor: Option<Who>,
     /// Why it was refused; empty where it was not.
     refused: String,
-    /// Whether what followed is told elsewhere.
+    /// Whether what followed is listed elsewhere.
     again: bool,
     /// What it touched, and how much more.
     things: Vec<Thing>,
@@ -69,8 +69,8 @@ struct TraceNode {
 }
 
 impl TraceNode {
-    /// An event, and what followed from it, as that came. Of one that cannot be read that is told,
-    /// and which it is: what followed may well be readable.
+    /// An event, and what followed from it, as that came. For an event that cannot be read, its
+    /// index and that it is unreadable: what followed may well be readable.
     fn reported(mut raw: Json) -> (Self, Vec<Json>) {
         let index = answer::index(&raw).unwrap_or_default();
         let children = raw.get_mut("Children").map(Json::take);

@@ -86,8 +86,8 @@ impl Span {
         if self.oldest { "" } else { "true" }
     }
 
-    /// Prints the span: each entry as `show` does, or all of them in the format asked for. `page`
-    /// is asked for so many entries behind a token, `most` at a time.
+    /// Prints the span: each entry as `show` does, or all of them in the requested format. `page`
+    /// returns so many entries behind a token, `most` at a time.
     pub(super) async fn print<E: DeserializeOwned>(
         &self,
         most: usize,
@@ -118,13 +118,13 @@ impl Span {
 pub(super) struct Printed {
     /// How many entries.
     pub(super) entries: usize,
-    /// Where the rest begins; empty where there is none.
+    /// Where the rest begins; empty where no rest is left.
     pub(super) next: String,
     kept_since: Option<PastRetention>,
 }
 
 /// Prints `limit` entries of a list that comes in pages, 0 for all: each as `show` does, or all of
-/// them in the format asked for. `page` is asked for so many behind a token, `most` at a time.
+/// them in the requested format. `page` returns so many behind a token, `most` at a time.
 pub(super) async fn print_pages<E: DeserializeOwned>(
     (limit, most): (usize, usize),
     (format, out): (&Format, &Out),
@@ -146,7 +146,7 @@ pub(super) async fn print_pages<E: DeserializeOwned>(
             next,
             kept_since,
         } = page(wanted, &printed.next).await?;
-        // A page may be longer than what was asked for.
+        // A page may be longer than what was requested.
         printed.entries = limit.min(printed.entries + entries.len());
         printed.next = next;
         printed.kept_since = kept_since;
@@ -167,7 +167,7 @@ pub(super) async fn print_pages<E: DeserializeOwned>(
     Ok(printed)
 }
 
-/// Shows an entry; of one that cannot be read that is told, and which it is where it says so.
+/// Shows an entry; for one that cannot be read, its index if known and that it is unreadable.
 fn show_one<E: DeserializeOwned>(entry: Json, show: impl Fn(E), out: &Out) {
     let index = answer::index(&entry);
     match answer::of(entry) {

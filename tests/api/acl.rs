@@ -29,7 +29,7 @@ pub(crate) fn first_token(running: &Running) -> String {
     made["SecretID"].as_str().expect("a secret").to_owned()
 }
 
-/// Asks with a token; the status and the body.
+/// A request with a token; the status and the body.
 fn ask(running: &Running, token: &str, method: &str, path: &str, body: &Value) -> (u16, String) {
     let mut http: Http = running.http().header("X-Nomad-Token", token);
     let body = match body {
@@ -107,8 +107,8 @@ fn acl_07_a_token_with_a_role_alone_reads_the_policies_of_the_role_and_no_other(
     assert_eq!(get("/v1/acl/tokens"), denied);
 }
 
-/// Who may read jobs through a role reads them after the agent was killed, and again after a
-/// restore of a moment at which the role was there; what was made since is gone.
+/// A token that may read jobs through a role reads them after the agent was killed, and again after
+/// a restore of a moment at which the role existed; what was made since is gone.
 #[test]
 fn acl_08_roles_and_what_they_give_outlive_a_death_and_come_back_with_a_backup() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -355,7 +355,7 @@ fn what_is_followed_ends_with_the_right_to_it_and_with_nothing_else() {
         );
     }
     heads_change_nothing(&running, &root, &alloc);
-    // Other tokens come; a manager goes on being one.
+    // Other tokens come; a management token stays one.
     for n in 0..3 {
         let name = format!("more-{n}");
         token(&name);

@@ -1,4 +1,4 @@
-//! The audit trail, cause chains and the comparison of states, asked of a real agent.
+//! The audit trail, cause chains and the comparison of states, requested from a real agent.
 
 use anyhow::{Result, ensure};
 use drover_testkit::{Http, LONG, wait_for};

@@ -23,12 +23,12 @@ pub(crate) struct World {
     pub(crate) setup: Setup,
     pub(crate) agent: Option<Agent>,
     pub(crate) plugin: PathBuf,
-    /// By which it is asked; none where everybody may do everything.
+    /// The token of its requests; none where every caller may do everything.
     pub(crate) token: Option<String>,
 }
 
 impl World {
-    /// With the plugin as a job; none where it is not built, or nobody can mount.
+    /// With the plugin as a job; none where it is not built, or mounts are not possible.
     pub(crate) fn start(what: &str) -> Option<World> {
         let mut world = World::prepare(what)?;
         world.run_agent();
@@ -325,7 +325,7 @@ fn csi_44_what_one_job_writes_the_next_one_reads_and_the_volume_is_free_between(
     world.wait_free();
     assert_eq!(world.calls(), [WHOLE, WHOLE].concat());
     world.nothing_refused();
-    // Of the secrets that the plugin was shown nothing is in clear.
+    // The secrets that the plugin was given appear nowhere in clear.
     let shown = world.http().get("/v1/volume/csi/vol").expect("an answer");
     let shown: Value = shown.json().expect("JSON");
     assert!(!shown["Secrets"].to_string().contains("correct-horse"));
@@ -404,8 +404,8 @@ fn cl_13_an_agent_killed_between_stage_and_publish_goes_on_where_it_was() {
     world.agent = Some(world.setup.start().expect("the agent starts again"));
     world.wait_status("one", "running");
     assert_eq!(published(&world), before);
-    // What the plugin was asked when the agent was killed first is done late, but while the volume
-    // is used.
+    // The call that was under way when the agent was first killed is done late, but while the
+    // volume is used.
     wait_for("the end of all calls", LONG, || {
         let record = world.record();
         let begun = record.iter().filter(|line| !line["begin"].is_null());

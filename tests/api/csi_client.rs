@@ -20,7 +20,7 @@ pub(crate) struct Use<'a> {
     pub(crate) access: &'a str,
     pub(crate) attachment: &'a str,
     pub(crate) read_only: bool,
-    /// Who the task runs as; empty for whom its driver takes.
+    /// The user that the task runs as; empty for the driver's default.
     pub(crate) user: &'a str,
 }
 
@@ -40,7 +40,7 @@ impl World {
         assert_eq!(made.status, 200, "{}", made.text());
     }
 
-    /// What is answered to who has a volume made, with more said of it.
+    /// The answer to a request for a new volume, with more fields in its definition.
     pub(crate) fn requested_to_make(
         &self,
         id: &str,
@@ -178,7 +178,7 @@ fn a_task_has_a_device_with_the_rights_of_its_mode_and_it_grows_while_it_is_used
     let Some(mut world) = World::prepare(what) else {
         return;
     };
-    // A device is its owner's, who is root.
+    // A device belongs to root.
     let (raw, more) = ("\"1\" }", "\"1\", \"user.denylist\" = \"\" }");
     world.setup.config = world.setup.config.replace(raw, more);
     world.run_agent();
@@ -232,7 +232,7 @@ fn a_task_has_a_device_with_the_rights_of_its_mode_and_it_grows_while_it_is_used
     world.nothing_refused();
 }
 
-/// Who may only read a device cannot write to it, or is refused.
+/// A task that may only read a device cannot write to it, or is refused.
 fn is_only_read(world: &World, writer: &Use<'_>) {
     let reader = Use {
         read_only: true,
@@ -257,7 +257,7 @@ fn is_only_read(world: &World, writer: &Use<'_>) {
     assert!(reported.contains(text), "{reported}");
 }
 
-/// A copy of a program that everybody may run.
+/// A copy of a program that every user may run.
 fn for_all(program: &Path, folder: &Path) -> std::path::PathBuf {
     let copy = folder.join(program.file_name().expect("a name"));
     std::fs::copy(program, &copy).expect("a copy");
@@ -269,8 +269,8 @@ fn without_root_a_task_finds_its_volume_by_its_environment() {
     let Some(mut world) = World::prepare("volumes without root") else {
         return;
     };
-    // What the agent and the plugin need belongs to nobody, and so do they. Libraries that they
-    // are linked with may lie below a folder of root's, which they may enter.
+    // What the agent and the plugin need belongs to the user nobody, as they do. Libraries that
+    // they are linked with may lie below a folder of root's, which they may enter.
     let folder = world.dir.path().to_owned();
     let all = std::fs::Permissions::from_mode(0o777);
     std::fs::set_permissions(&folder, all.clone()).expect("a folder for all");

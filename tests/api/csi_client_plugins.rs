@@ -87,7 +87,7 @@ fn plg_11_an_updated_plugin_takes_over_before_the_old_one_goes() {
         "HealthyDeadline": 60_000_000_000_u64, "ProgressDeadline": 120_000_000_000_u64});
     group["Tasks"][0]["Env"] = json!({"VERSION": "2"});
     register(&mut world.http(), &job);
-    // At every moment somebody answers for the plugin.
+    // At every moment one of its allocations answers for the plugin.
     let (mut seen, mut most) = (0, 0);
     let updated = wait_for("the update", LONG, || {
         let plugin = world.http().json("/v1/plugin/csi/hp")?;

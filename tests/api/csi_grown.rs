@@ -32,7 +32,7 @@ impl World {
         volume.expect("it is there")["ExternalID"].clone()
     }
 
-    /// Waits until the plugin is asked this.
+    /// Waits until the plugin gets this call.
     fn wait_requested(&self, what: &str, is_it: impl Fn(&Value) -> bool) {
         let requested = wait_for(what, LONG, || {
             let record = self.record();
@@ -50,7 +50,7 @@ fn csi_05_what_grew_while_nobody_had_it_is_made_larger_where_it_is_mounted_next(
     world.make("vol", &WAYS, SIZE);
     world.make("vol", &WAYS, 2 * SIZE);
     let remote = world.remote("vol");
-    // Whoever leads then knows it.
+    // The next leader knows it.
     world.agent.take().expect("it runs").kill().expect("killed");
     world.run_agent();
     assert_eq!(
@@ -111,7 +111,7 @@ fn csi_05_a_plugin_that_grows_what_nobody_has_is_asked_while_nobody_has_it() {
             line["call"] == EXPAND && line["held"] == "before"
         });
         world.uses("two", &WRITER, "echo two");
-        // Who comes after it, and to another volume, comes to its end meanwhile.
+        // A use of another volume that comes later ends meanwhile.
         world.uses_of(("three", "other"), &WRITER, "echo three");
         world.wait_status("three", "complete");
         let begun = world.begun(&remote);

@@ -1,5 +1,5 @@
-//! Plugins that are not as most are: without a controller, without a step, told where to listen by
-//! their arguments; and one whose callers need tokens.
+//! Plugins that are not as most are: without a controller, without a step, with the place to listen
+//! in their arguments; and one whose callers need tokens.
 
 use anyhow::ensure;
 use drover_testkit::{LONG, wait_for};
@@ -36,7 +36,7 @@ fn csi_13_csi_44_a_plugin_without_a_controller_has_its_volumes_used() {
     let Some(world) = World::start("CSI without a controller") else {
         return;
     };
-    // Its provider has a volume, which somebody else has made.
+    // Its provider has a volume that was made elsewhere.
     world.create("vol");
     let path = "/v1/volume/csi/vol";
     let mut volume = world.http().json(path).expect("it is there");
@@ -145,7 +145,7 @@ fn vw_05_a_past_claim_is_collected_where_everybody_needs_a_token() {
             let reported = world.http().json("/v1/volume/csi/vol/explain")?;
             let claim = &reported["Claims"][0];
             let why = claim["HinderedBy"].as_str().unwrap_or_default();
-            // Its client has given up, and the servers go on.
+            // Its client has given up, and the servers continue.
             ensure!(why.ends_with("Unavailable: on command"), "{reported}");
             ensure!(claim["Tries"].as_u64() > Some(2), "{reported}");
             Ok::<_, anyhow::Error>(())
@@ -153,7 +153,7 @@ fn vw_05_a_past_claim_is_collected_where_everybody_needs_a_token() {
         hindered.expect("it says why");
     };
     hindered(&world);
-    // The leader of another term asks as well, and is let in.
+    // The leader of another term calls as well, and is let in.
     world.agent.take().expect("it runs").kill().expect("killed");
     world.run_agent();
     hindered(&world);

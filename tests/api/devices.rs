@@ -1,4 +1,4 @@
-//! Devices from end to end: a plugin of this project is a file in `plugin_dir`, tasks ask for what
+//! Devices from end to end: a plugin of this project is a file in `plugin_dir`, tasks request what
 //! it has, and the plugin or the agent dies meanwhile.
 
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ struct World {
 }
 
 impl World {
-    /// With two healthy devices; none where the plugin is not built, or nobody can mount.
+    /// With two healthy devices; none where the plugin is not built, or mounts are not possible.
     fn start(what: &str) -> Option<World> {
         let agent = Path::new(env!("CARGO_BIN_EXE_drover"));
         let plugin = agent.with_file_name("drover-sampledevice");
@@ -128,7 +128,7 @@ impl World {
         found.expect("devices")
     }
 
-    /// A job of tasks that ask for one device each.
+    /// A job of tasks that request one device each.
     fn run(&self, id: &str, driver: &str, count: usize, script: &str) {
         let job = json!({"Job": {
             "ID": id, "Name": id, "Type": "service", "Datacenters": ["*"],
@@ -236,7 +236,7 @@ fn mod_07_a_task_gets_the_device_it_asks_for_with_all_that_it_needs_to_use_it() 
     let device = world.given(&alloc);
     let said = world.lines(&alloc, 5);
     assert_eq!(said, [&*device, "well shared", "3", "kept", "kept"]);
-    // One that sees what the node sees is told the same.
+    // A task that sees what the node sees gets the same.
     world.run(
         "plain",
         "raw_exec",

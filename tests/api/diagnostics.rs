@@ -1,4 +1,5 @@
-//! What an operator asks of one agent: its log, its machine, its profiles, its node's metadata.
+//! What an operator requests from one agent: its log, its machine, its profiles, its node's
+//! metadata.
 
 use std::process::Command;
 
@@ -60,7 +61,7 @@ fn mod_23_what_an_agent_logged_into_its_file_is_exported() {
     let answer = answer.expect("an answer");
     assert_eq!(answer.status, 404, "{}", answer.text());
     assert!(answer.text().contains("log_file"), "{}", answer.text());
-    // Neither its machine nor its process is told of by an agent that nobody opened.
+    // An agent that was not opened for it reports neither its machine nor its process.
     for path in ["/v1/agent/host", "/v1/agent/pprof/cmdline"] {
         let answer = bare.http().get(path).expect("an answer");
         assert_eq!(answer.status, 403, "{}", answer.text());
@@ -104,7 +105,7 @@ fn mod_23_a_profile_is_read_by_gos_tool() {
     assert!(text.contains(" api"), "threads by their names: {text}");
 }
 
-/// Waits until the client of an agent is there to be asked.
+/// Waits until the client of an agent answers.
 fn there(http: &mut Http) -> Value {
     let requested = || http.json("/v1/client/metadata");
     wait_for("its client", LONG, requested).expect("it is there")

@@ -123,7 +123,7 @@ fn a_drain_ends_at_its_deadline_with_everything_stopped() {
         reported(&after),
         ["Node drain strategy set", "Node drain complete"]
     );
-    // Services wait for room; batch work that was stopped is not begun anew.
+    // Services wait for capacity; batch work that was stopped is not begun anew.
     let back = http
         .put(
             &format!("/v1/node/{node}/eligibility"),
@@ -339,7 +339,7 @@ fn a_drain_goes_on_under_another_leader_of_its_time() {
 }
 
 /// The signal that a client leaves by has its node drained first: nothing is left running there,
-/// and the node stays out until somebody says otherwise.
+/// and the node stays ineligible until an operator changes that.
 #[test]
 fn a_client_that_leaves_drains_itself_first() {
     let running = server();
@@ -374,7 +374,7 @@ fn a_client_that_leaves_drains_itself_first() {
     }
 }
 
-/// Who does not wait for the drain says so by a second signal.
+/// A second signal ends the wait for the drain.
 #[test]
 fn a_second_signal_ends_the_wait_for_a_drain() {
     let dir = tempfile::tempdir().expect("a directory");

@@ -1,4 +1,4 @@
-//! What one caller from outside may take: answers that he does not read, bodies that are made into
+//! What one caller from outside may take: answers that it does not read, bodies that are made into
 //! more than they are, files.
 
 use std::fs;
@@ -16,13 +16,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use crate::limits::connect;
 use crate::support;
 
-/// Connections of a caller who reads no answers, and the streams that he opens on each.
+/// Connections of a caller that reads no answers, and the streams that it opens on each.
 const CONNECTIONS: u8 = 4;
 const STREAMS: usize = 20_000;
 /// What that may add to the resident memory. Each stream would keep some 4 KB: 320 MB.
 const UNREAD: u64 = 100 << 20;
 
-/// Calls again and again and gives no room for the answers, until the connection ends.
+/// Calls again and again and gives no credit for the answers, until the connection ends.
 async fn unread(from: u8, to: std::net::SocketAddr) -> usize {
     let stream = connect(from, to).await.expect("a connection");
     stream.set_nodelay(true).expect("no delays");

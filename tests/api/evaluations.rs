@@ -78,7 +78,7 @@ fn eval_09_delete_needs_a_paused_broker() {
     let running = paused(1);
     let list = json_of(&mut running.http(), "/v1/evaluations");
     let id = list[0]["ID"].clone();
-    // Only blocked evaluations are left once it goes on: there is no node.
+    // Only blocked evaluations are left once the broker continues: there is no node.
     pause(&mut running.http(), false);
     wait_for("the broker to go on", LONG, || {
         let list = json_of(

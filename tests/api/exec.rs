@@ -48,7 +48,7 @@ fn path(alloc: &str, script: &str, more: &str) -> String {
     format!("/v1/client/allocation/{alloc}/exec?task=main&command={command}{more}")
 }
 
-/// Asks for a session; the status where it is refused.
+/// Requests a session; the status where it is refused.
 async fn open(running: &Running, path: &str, headers: &[(&str, &str)]) -> Result<Socket, u16> {
     let addr = running.agent.addr();
     let mut request = format!("ws://{addr}{path}")
@@ -235,7 +235,7 @@ async fn refused(running: &Running, (plain, framed): (&str, &str), tokens: &[Str
     }
 }
 
-/// First frames that are none.
+/// Invalid first frames.
 async fn misspoken(running: &Running, framed: &str, (good, other): (&str, &str)) {
     for (frame, header, text) in [
         (hello(2, good), None, "unexpected handshake value: 2"),
@@ -431,11 +431,11 @@ async fn mod_23_much_goes_through_and_little_is_held() {
         taken += 1;
     }
     assert!(taken < pieces.min(1_600) / 2, "{taken} pieces were taken");
-    // It shows that the caller is gone, although nothing of him is read.
+    // It shows that the caller is gone, although nothing is read from it.
     drop(socket);
     gone(pid.split(' ').next().expect("a process"));
 
-    // Output that nobody takes waits in the task.
+    // Output that no reader takes waits in the task.
     let endless = path(&alloc, "echo $$ runs; exec yes", "");
     let mut socket = open(&running, &endless, &[]).await.expect("let in");
     let pid = read(&mut socket, Some("runs")).await.out;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::remote::setup;
 use crate::support::{json_of, register};
 
-/// A plugin that makes a directory, unless it is told to fail, and when it is told to go on.
+/// A plugin that makes a directory, unless a file has it fail, and once a file lets it continue.
 const PLUGIN: &str = r#"#!/bin/sh
 set -eu
 told() { [ -e "$DHV_PLUGIN_DIR/../$1" ]; }

@@ -95,7 +95,7 @@ async fn streams(from: u8, to: SocketAddr, seen: Arc<Seen>) {
                 .body(StreamBody::new(ReceiverStream::new(pieces)))
                 .expect("a request");
             seen.opened.fetch_add(1, Ordering::Relaxed);
-            // Whoever is answered was heard. A connection that is slow at first is not.
+            // A caller with an answer was heard. A connection that is slow at first is not.
             if sender.send_request(request).await.is_ok() {
                 seen.answered.fetch_add(1, Ordering::Relaxed);
             }
@@ -148,7 +148,7 @@ fn slow_connections_and_open_streams_leave_memory_and_others_alone() {
         assert_eq!(jobs[0]["ID"], "seen");
         most = most.max(running.agent.resident_bytes().expect("a size"));
     }
-    // Everybody who does not go on is sent away, those with half a body last.
+    // Every connection that does not continue is closed, those with half a body last.
     wait_for("the slow ones to end", Duration::from_secs(180), || {
         most = most.max(running.agent.resident_bytes()?);
         let ended = seen.ended.load(Ordering::Relaxed);
@@ -201,7 +201,7 @@ fn an_address_has_so_many_connections_and_is_told_so() {
     });
 }
 
-/// Asks and reads the beginning of the answer; the connection stays open.
+/// Sends a request and reads the beginning of the answer; the connection stays open.
 async fn try_ask(stream: &mut TcpStream) -> String {
     let _ = stream
         .write_all(b"GET /v1/status/leader HTTP/1.1\r\nHost: x\r\n\r\n")

@@ -1,4 +1,4 @@
-//! What the client of a node is asked over HTTP: restarts, signals, figures, files, removal.
+//! What the client of a node answers over HTTP: restarts, signals, figures, files, removal.
 
 use anyhow::{Context, ensure};
 use drover_testkit::{Http, LONG, wait_for};
@@ -54,7 +54,7 @@ fn put(http: &mut Http, path: &str, body: &Value) -> (u16, String) {
     (answer.status, answer.text())
 }
 
-/// What was told last of a task: so many events.
+/// The last events of a task, so many.
 fn reported(http: &mut Http, alloc: &str, task: &str, last: usize) -> Vec<Value> {
     let shown = json_of(http, &format!("/v1/allocation/{alloc}"));
     let events = shown["TaskStates"][task]["Events"].as_array();
@@ -69,7 +69,7 @@ fn kinds(events: &[Value]) -> Vec<&str> {
         .collect()
 }
 
-/// That somebody asked for a restart is told of a task as Nomad tells it.
+/// A requested restart is among a task's events as in Nomad.
 fn restarted(http: &mut Http, alloc: &str, task: &str) {
     const REQUESTED: &str = "User requested task to restart";
     let events = reported(http, alloc, task, 4);
@@ -170,7 +170,7 @@ fn cl_29_a_crash_that_ends_its_group_is_told_of_every_task() {
     // It crashes once the other one runs.
     let crash = "until [ -e \"$NOMAD_ALLOC_DIR/up\" ]; do sleep 0.1; done; exit 3";
     let waits = "touch \"$NOMAD_ALLOC_DIR/up\"; exec sleep 1000";
-    // Of a batch job nobody says how healthy it is, which would be one event more.
+    // The health of a batch job is not reported, which would be one event more.
     let job = json!({"Job": {
         "ID": "siblings", "Name": "siblings", "Type": "batch", "Datacenters": ["*"],
         "TaskGroups": [{"Name": "g", "Count": 1,
@@ -204,7 +204,7 @@ fn cl_29_a_crash_that_ends_its_group_is_told_of_every_task() {
     assert_eq!(other[1]["Details"]["kill_reason"], why, "{other:?}");
 }
 
-/// An allocation without checks has none to tell, by either path.
+/// An allocation without checks has none to list, by either path.
 fn unchecked(http: &mut Http, alloc: &str) {
     for path in ["/v1/client/allocation", "/v1/allocation"] {
         let checks = json_of(http, &format!("{path}/{alloc}/checks"));
@@ -212,7 +212,7 @@ fn unchecked(http: &mut Http, alloc: &str) {
     }
 }
 
-/// That a signal was sent is told of a task, in time.
+/// A signal that was sent is among a task's events, in time.
 fn signalled(http: &mut Http, alloc: &str, task: &str) {
     let event = wait_for("the servers to know", LONG, || {
         let last = reported(http, alloc, task, 1).remove(0);

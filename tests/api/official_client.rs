@@ -6,7 +6,7 @@ use drover_testkit::skip;
 
 use crate::support::{Running, dev};
 
-/// The version of Go that the module asks for, as (major, minor).
+/// The version of Go that the module requires, as (major, minor).
 fn wanted() -> (u32, u32) {
     let line = include_str!("go/go.mod")
         .lines()

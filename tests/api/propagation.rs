@@ -12,7 +12,7 @@ use crate::csi::World;
 use crate::csi_client::{Use, WRITER};
 use crate::support::register;
 
-/// The task mounts something where both see it, waits for what the host mounts, and tells what is
+/// The task mounts something where both see it, waits for what the host mounts, and writes what is
 /// seen in each mode.
 const SCRIPT: &str = "mkdir -p /both/by-host /both/by-task && \
     mount -t tmpfs x /both/by-task && touch /both/by-task/y && echo up; \
@@ -35,7 +35,7 @@ impl World {
         mount(&["--make-shared"], path);
     }
 
-    /// Tasks may be root, and have all capabilities that they ask for.
+    /// Tasks may be root, and have all capabilities that they request.
     pub(crate) fn trust_tasks(&mut self) {
         let more = "\"user.denylist\" = \"\", \"driver.raw_exec.enable\"";
         let config = self
@@ -46,8 +46,8 @@ impl World {
             config + "plugin \"exec\" {\n  config {\n    allow_caps = [\"all\"]\n  }\n}\n";
     }
 
-    /// Runs a task that has a volume three times, and shows who sees what; `there` is where the
-    /// volume lies on the host once it runs.
+    /// Runs a task that has a volume three times, and shows which of them sees what; `there` is
+    /// where the volume lies on the host once it runs.
     fn shows(&self, volume: &Value, there: impl Fn() -> PathBuf) {
         let modes = [
             ("/private", "private"),

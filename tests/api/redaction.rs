@@ -10,10 +10,10 @@ use serde_json::{Value, json};
 
 use crate::support::{json_of, register};
 
-/// What a specification says: whoever may read the job sees it, and exports hide it.
+/// What a specification says: readers of the job see it, and exports hide it.
 const CONFIGURED: &str = "canary-configured-77d0";
 const SENSITIVE: &str = "canary-sensitive-4be1";
-/// What is sensitive, but for destinations that are told to show it.
+/// What is sensitive, but for destinations that are configured to show it.
 const NAMED: &str = "canary-named-2c6f";
 const SECRET: &str = "canary-secret-90aa";
 const TOKEN: &str = "canary-token-17d0";
@@ -54,7 +54,7 @@ fn reported(words: &[&str], data: &Path, more: &[&str]) -> String {
     text
 }
 
-/// What a stream tells from its beginning up to the variable.
+/// What a stream sends from its beginning up to the variable.
 fn streamed(agent: &Agent, query: &str) -> String {
     let path = format!("/v1/event/stream?index=1&topic=**&namespace=*&{query}");
     let mut lines = agent.http().lines(&path).expect("a stream");
@@ -67,7 +67,7 @@ fn streamed(agent: &Agent, query: &str) -> String {
     reported
 }
 
-/// What a server tells while it runs: streams, audit, differences, requests.
+/// What a server shows while it runs: streams, audit, differences, requests.
 fn check_online(agent: &Agent, http: &mut Http, secret: &str) {
     json_of(http, &format!("/v1/var/app/db?note={SENSITIVE}"));
     for form in ["", "format=sse", "format=cloudevents"] {

@@ -182,7 +182,7 @@ fn a_log_that_cannot_be_opened_stops_a_server_that_must_have_it_and_no_other() {
     );
 }
 
-/// What proxies would say of whom they ask for is said by anybody here, and nobody reads it.
+/// Any caller may send the headers by which proxies name their callers; no server reads them.
 #[test]
 fn a_request_comes_from_where_its_connection_does_whatever_its_headers_say() {
     let running = crate::support::server();

@@ -1,4 +1,4 @@
-//! A driver that is not in the tree: whoever writes one has what those in it are made of.
+//! A driver that is not in the tree: its author has what the drivers in the tree are made of.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt};
 use serde_json::{Value, json};
 
-/// Says something, as often as it is told.
+/// Says something, as often as its configuration states.
 struct Parrot {
     launcher: Launcher,
     runs: PathBuf,

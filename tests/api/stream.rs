@@ -405,11 +405,11 @@ fn checkpoints_are_for_those_who_ask() {
     }
     let newest = line["Checkpoint"]["Index"].as_u64().expect("an index");
     assert!(newest > 0, "{line}");
-    // A filtered stream says how far it is, though nothing of it was told.
+    // A filtered stream says how far it is, though it sent no event.
     register(&mut running.http(), &job("b", 1));
     let later = next_json(&mut lines)["Checkpoint"]["Index"].as_u64();
     assert!(later > Some(newest), "{later:?}");
-    // Who does not ask gets none, however much there is to tell.
+    // A subscriber that does not request checkpoints gets none, however many events there are.
     let mut plain = follow(&running, "index=1&topic=Job");
     let reported = until(&mut plain, "b");
     assert!(reported.len() >= 2, "{reported:?}");

@@ -1,5 +1,5 @@
 //! The event stream in each of its forms: what its schemas say, what is negotiated, what a filter
-//! sees, and how a reader goes on.
+//! sees, and how a reader continues.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -309,7 +309,7 @@ fn a_reader_that_is_killed_has_every_event_of_all_namespaces_in_its_file_exactly
             wanted.push((line["Index"].as_u64().expect("an index"), place));
         }
     }
-    // Of one index there may be more than one.
+    // One index may have more than one event.
     wait_for("the last", LONG, || {
         let found = reported(&out).len() >= wanted.len();
         if found { Ok(()) } else { Err("not there yet") }

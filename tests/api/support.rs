@@ -12,7 +12,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// An agent that works in a directory of somebody else's.
+    /// An agent that works in a directory that the caller owns.
     pub(crate) fn of(setup: &Setup) -> Running {
         Running {
             agent: setup.start().expect("the agent starts"),
@@ -88,7 +88,7 @@ pub(crate) fn register(http: &mut Http, job: &Value) -> String {
     answer["EvalID"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Pauses the evaluation broker, or lets it go on.
+/// Pauses the evaluation broker, or lets it continue.
 pub(crate) fn pause(http: &mut Http, paused: bool) {
     let body = json!({"SchedulerAlgorithm": "binpack", "PauseEvalBroker": paused});
     let answer = http

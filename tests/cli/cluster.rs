@@ -117,7 +117,7 @@ fn metrics_come_in_both_forms() {
 fn a_publisher_that_lags_is_told_with_the_jobs() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut setup = Setup::server(DROVER, &dir.path().join("data")).expect("free ports");
-    // Nobody listens there.
+    // Nothing listens there.
     setup.config.push_str(
         "event_publisher {\n  kafka {\n    brokers = [\"127.0.0.1:1\"]\n    timeout = \"1s\"\n    \
          lag_warning = \"1s\"\n  }\n}\n",

@@ -21,7 +21,7 @@ fn a_log_is_followed_until_somebody_has_enough() {
         .spawn()
         .expect("the program starts");
     let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-    // Until it listens there is nobody to tell: what is logged is repeated.
+    // Until the command listens it misses what is logged, so that is repeated.
     let reported = std::thread::scope(|scope| {
         let reading = scope.spawn(|| {
             let mut lines = lines.map_while(Result::ok);

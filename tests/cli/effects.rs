@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::recorder::Recorder;
 use crate::support::{DROVER, Session, shared_address, task};
 
-/// A command that goes on, and the lines that it prints.
+/// A command that keeps running, and the lines that it prints.
 struct Following {
     child: Child,
     lines: mpsc::Receiver<String>,
@@ -31,7 +31,7 @@ impl Following {
         let (reported, lines) = mpsc::channel();
         thread::spawn(move || {
             for line in printed.map_while(Result::ok) {
-                // Who has seen enough is gone.
+                // A test that has seen enough is gone.
                 let _ = reported.send(line);
             }
         });
@@ -143,7 +143,7 @@ fn output_is_shown_by_task_and_kind_from_its_end_and_to_its_end() {
     };
     inside("echo more >> local/out");
     assert_eq!(file.heard("more", || ()), "more");
-    // Anybody may write to a file later: following it ends when it is gone.
+    // A file may grow later: following it ends when it is gone.
     inside("rm local/out");
     assert_eq!(file.rest(), (vec![], Some(0)));
     // Output ends with its task.
@@ -193,7 +193,7 @@ impl Machines {
     }
 }
 
-/// The id of the client of a class, once it can be asked.
+/// The id of the client of a class, once it answers.
 fn node(server: &Agent, class: &str) -> String {
     let mut http = server.http();
     let id = wait_for("the node", LONG, || {
@@ -209,7 +209,7 @@ fn node(server: &Agent, class: &str) -> String {
     id
 }
 
-/// What an agent logs that is told to reload.
+/// What an agent logs on a signal to reload.
 const RELOADS: &str = "Reloading configuration";
 
 fn reload(agent: &Agent) {
@@ -240,7 +240,7 @@ fn a_log_is_shown_in_the_form_and_of_the_agent_that_flags_name() {
     let fields = read(&reported("-json -log-include-location", server));
     let file = fields["filename"].as_str().unwrap_or_default();
     assert!(file.ends_with("reload.rs"), "{fields}");
-    // Only the client is told to reload: it is its log.
+    // Only the client gets the signal to reload: it is its log.
     let [red, _] = &machines.nodes;
     reported(&format!("-node-id {}", &red[..8]), &machines.red);
 }
@@ -333,8 +333,8 @@ fn script(path: &Path, text: &str) {
     fs::set_permissions(path, Permissions::from_mode(0o700)).expect("set");
 }
 
-/// An agent whose machine has a journal that says what it is asked for; one that is followed goes
-/// on for as long as its agent is there.
+/// An agent whose machine has a journal that prints its own arguments; a followed journal lasts as
+/// long as its agent.
 fn with_journal(dir: &Path) -> Agent {
     let journal = "echo \"$@\"\ncase \"$*\" in\n\
         *--follow*) exec tail --pid=$PPID -f /dev/null ;;\nesac";

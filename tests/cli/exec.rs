@@ -53,7 +53,7 @@ fn mod_23_a_command_runs_beside_a_task_and_its_exit_code_is_this_ones() {
     session.check();
 }
 
-/// The command on a terminal of its own, as somebody sees it who types.
+/// The command on a terminal of its own, as a user who types sees it.
 struct Typed {
     child: std::process::Child,
     terminal: File,
@@ -119,7 +119,7 @@ impl Typed {
             .stdin(Stdio::from(self.slave.try_clone().expect("it works")))
             .status();
         assert!(stty.expect("it works").success());
-        // It is not the terminal's session that is told, so this is.
+        // The terminal's session gets no signal, so the command gets it here.
         let pid = Pid::from_raw(self.child.id().cast_signed());
         kill(pid, Signal::SIGWINCH).expect("it works");
     }

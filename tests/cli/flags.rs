@@ -212,7 +212,7 @@ const REFUSED: [&str; 21] = [
     "vault-token",
 ];
 
-/// Commands that ask no agent.
+/// Commands that call no agent.
 const OFFLINE: [&str; 8] = [
     "node pool init",
     "operator snapshot inspect",

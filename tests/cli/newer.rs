@@ -96,7 +96,7 @@ fn versions_that_cannot_be_read_are_listed_and_passed_on() {
     assert!(body.contains(r#""JobVersion":2"#), "{body}");
 }
 
-/// The body of the only change that was asked for.
+/// The body of the only change that was requested.
 fn changed(agent: &Pretended, line: &str) -> Value {
     let requested = agent.requested();
     let mut puts = requested

@@ -63,7 +63,7 @@ fn installed(package: &Path, root: &Path) {
     );
 }
 
-/// What a service manager does for an agent, as far as it is told things.
+/// A service manager, as far as an agent notifies it.
 struct Manager {
     dir: tempfile::TempDir,
     reported: UnixDatagram,
@@ -120,7 +120,7 @@ impl Manager {
         Service(command.spawn().expect("it starts"))
     }
 
-    /// What it is told next.
+    /// The next message that it gets.
     fn hears(&self) -> String {
         let mut reported = [0; 1024];
         let heard = self.reported.recv(&mut reported).unwrap_or_else(|error| {

@@ -27,7 +27,7 @@ impl Pretended {
         let kept = Arc::clone(&requested);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                // Whoever goes away in between wants no answer.
+                // A client that goes away in between wants no answer.
                 let _ = answer(&stream, &answers, &kept);
             }
         });

@@ -1,4 +1,4 @@
-//! Stands between the program and its agent, and keeps what was asked.
+//! Stands between the program and its agent, and keeps the requests.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

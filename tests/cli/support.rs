@@ -157,7 +157,7 @@ impl Session {
     pub(crate) fn words(&self, words: &[&str], input: &str) -> Ran {
         let mut child = self.command(words).spawn().expect("the program starts");
         let mut stdin = child.stdin.take().expect("a pipe");
-        // Who asks nothing may be gone.
+        // A command that reads no input may be gone.
         let _ = stdin.write_all(input.as_bytes());
         drop(stdin);
         let pid = child.id();
@@ -218,7 +218,7 @@ impl Session {
         ran
     }
 
-    /// Compares what was told with the golden file.
+    /// Compares what was printed with the golden file.
     pub(crate) fn check(self) {
         if std::env::var_os("DROVER_BLESS").is_some() {
             std::fs::write(&self.golden, &self.reported).expect("written");

@@ -264,7 +264,7 @@ fn job_12_volumes_are_made_shown_detached_and_deleted() {
     used(&mut work);
     kept_and_removed(&mut work);
     work.session.run("volume status");
-    // What ends it goes on with a session of its own.
+    // What ends it continues with a session of its own.
     let other = Session::at("volumes", work.agent.as_ref().expect("it runs"));
     let reported = std::mem::replace(&mut work.session, other.within("default"));
     reported.check();
@@ -495,7 +495,7 @@ fn the_history_of_a_volume_tells_each_step_who_took_it_and_why() {
     }
     assert_eq!(steps[0]["Cause"], created, "{:#}", steps[0]);
     assert_eq!(steps[1]["Cause"], steps[0]["Index"], "{:#}", steps[1]);
-    // Its node gives it back, or the watcher, whoever comes first.
+    // Its node gives it back, or the watcher, whichever comes first.
     for step in &steps[2..] {
         let kind = step["Actor"]["kind"].as_str().unwrap_or_default();
         assert!(["node", "server"].contains(&kind), "{step:#}");
@@ -506,7 +506,7 @@ fn the_history_of_a_volume_tells_each_step_who_took_it_and_why() {
     is_shown_so(session, &reported);
 }
 
-/// The same is told to people, one line for each event, in the same order.
+/// The same is printed for people, one line for each event, in the same order.
 fn is_shown_so(session: &Session, reported: &[Value]) {
     let shown = session.done("volume history -oldest -limit 0 data");
     let mut lines = shown.lines();

@@ -17,7 +17,7 @@ const KILLS: usize = 100;
 /// What was acknowledged: path → (modify index, value).
 type Acknowledged = Mutex<BTreeMap<String, (u64, String)>>;
 
-/// Writes until told to stop or the server is gone, and notes what was acknowledged.
+/// Writes until `stop` is set or the server is gone, and notes what was acknowledged.
 fn write(mut http: Http, writer: usize, round: usize, stop: &AtomicBool, done: &Acknowledged) {
     for number in 0.. {
         if stop.load(Ordering::Relaxed) {

@@ -1,5 +1,5 @@
-//! A disk that is full: writes are refused by name, reads go on, nothing acknowledged is lost, and
-//! service resumes when there is space.
+//! A disk that is full: writes are refused by name, reads continue, nothing acknowledged is lost,
+//! and service resumes when there is space.
 
 use std::time::{Duration, Instant};
 

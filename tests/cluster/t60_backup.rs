@@ -102,7 +102,7 @@ fn resumes_only_its_own(setup: &Setup, dir: &Path, whole: &str) -> Result<()> {
     Ok(())
 }
 
-/// What was imported without its keys: old variables are lost, all else goes on.
+/// What was imported without its keys: old variables are lost, all else continues.
 fn goes_on_without_keys(setup: &Setup, lines: &Path, dir: &Path) -> Result<()> {
     let to = dir.join("keyless");
     let into = format!("-data-dir={}", text(&to));
@@ -345,7 +345,7 @@ fn a_running_server_takes_a_backup_as_a_new_epoch_and_wakes_who_waits() -> Resul
     second_epoch(&setup, &agent, &known, dir.path())
 }
 
-/// A backup of a new epoch holds the base that its log goes on from.
+/// A backup of a new epoch holds the base that its log continues.
 fn second_epoch(setup: &Setup, agent: &Agent, known: &Known, dir: &Path) -> Result<()> {
     let address = format!("-address=http://{}", agent.addr());
     let mut more = known.clone();
@@ -425,7 +425,7 @@ fn a_flipped_bit_in_a_backup_is_named_and_refused() -> Result<()> {
     Ok(())
 }
 
-/// What no state can be made of is told as what it is.
+/// A body of which no state can be made is refused as such.
 fn says_400(agent: &Agent, whole: &[u8]) -> Result<()> {
     let size = std::str::from_utf8(&whole[124..135])?;
     let padding = 512 + usize::from_str_radix(size, 8)? + 1;

@@ -181,7 +181,7 @@ fn a_restore_under_running_jobs_converges_to_three_points() -> Result<()> {
         restore(&setup, &agent, &backup, at)?;
         settles(&agent, &tasks)?;
     }
-    // What came before is told where it is.
+    // A query about the time before says where that is kept.
     let gone = agent.http().get(&format!("/v1/jobs?as_of={ended}"))?;
     ensure!(gone.status == 410, "{}", gone.status);
     let said = gone.text();
@@ -211,7 +211,7 @@ fn a_restore_under_running_jobs_converges_to_three_points() -> Result<()> {
     converged(&agent, &tasks, &BTreeMap::new())
 }
 
-/// Waits until every job has what it asks for, whatever that is.
+/// Waits until every job has what it requests, whatever that is.
 fn settles(agent: &Agent, tasks: &Tasks) -> Result<()> {
     let mut wanted = BTreeMap::new();
     for job in ["one", "two", "three"] {

@@ -74,9 +74,10 @@ fn killed_at(setup: &Setup, agent: Agent, mark: &Path) -> Result<bool> {
     Ok(seen)
 }
 
-/// Where the tables that are in use now will be set aside. That is done by whoever comes to it
-/// first: the agent that switched, once nobody reads from them any more, or the one that is started
-/// next. An agent that saw its rebuild end has done it, and leaves nothing of it to the next.
+/// Where the tables that are in use now will be set aside. That is done by the agent that comes to
+/// it first: the one that switched, once no view reads from them any more, or the one that is
+/// started next. An agent that saw its rebuild end has done it, and leaves nothing of it to the
+/// next.
 fn next_aside(server: &Path) -> PathBuf {
     let path = |number: u32| server.join(format!("projections.set-aside-{number}"));
     (1..)

@@ -1,4 +1,5 @@
-//! Every event is in Kafka exactly once and in order, whoever dies; a dead broker holds nobody up.
+//! Every event is in Kafka exactly once and in order, whichever process dies; a dead broker holds
+//! up no writer.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -47,8 +48,8 @@ pub(crate) fn trouble(agent: &Agent, words: &[&str]) -> Result<Value> {
     })
 }
 
-/// Writes variables; answers within what time nineteen of twenty were there: whoever is held up
-/// for the time that a broker is given (5 s) is seen, a machine that stands still once is not.
+/// Writes variables; returns within what time nineteen of twenty were there: a writer that is held
+/// up for the time that a broker is given (5 s) is seen, a machine that stands still once is not.
 pub(crate) fn write(
     agent: &Agent,
     known: &mut Known,
@@ -262,7 +263,7 @@ fn reported(agent: &Agent, setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-/// A certificate that somebody else signed is named, and nothing is lost by it.
+/// A certificate that another authority signed is named, and nothing is lost by it.
 fn encrypted(dir: &Path, broker: &Broker) -> Result<()> {
     let tls = |authority: &str| {
         let file = |name: &str| broker.file(name).display().to_string();

@@ -81,7 +81,7 @@ fn waited_for(dir: &Path, broker: &mut Broker) -> Result<u64> {
     Ok(sent)
 }
 
-/// Where it was not waited for, publishing stops and says so, or goes on behind a marker.
+/// Where it was not waited for, publishing stops and says so, or continues behind a marker.
 fn gone(dir: &Path, broker: &mut Broker) -> Result<()> {
     broker.kill()?;
     let agent = server(dir, &broker.addr(), "0s", "")?.start()?;
@@ -106,7 +106,7 @@ fn gone(dir: &Path, broker: &mut Broker) -> Result<()> {
     trouble(&agent, &[&horizon]).with_context(|| reported.to_string())?;
     let before = published(broker)?;
     ensure!(before.last() < Some(&begin), "{before:?}");
-    // The horizon goes on beyond the event that said since when it lags.
+    // The horizon moves beyond the event that said since when it lags.
     let lagged = wait_for("the event that tells the lag", LONG, || {
         let status = publisher(&agent)?;
         let since = status["LaggingSince"].as_u64().filter(|index| *index > 0);

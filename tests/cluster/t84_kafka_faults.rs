@@ -26,7 +26,7 @@ fn server(dir: &Path, brokers: &str, topic: &str, more: &str) -> Result<Setup> {
     Ok(setup)
 }
 
-/// How often each index is there, but for events that are told in pieces: those count once.
+/// How often each index is there, but for events that are published in pieces: those count once.
 fn counts(records: &[Record]) -> Result<BTreeMap<u64, usize>> {
     let mut parts: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
     let mut counts = BTreeMap::new();
@@ -57,7 +57,7 @@ fn documented(dir: &Path, broker: &Broker) -> Result<()> {
     let agent = setup.start()?;
     write(&agent, &mut Known::new(), "some", 20)?;
     let last = caught_up(&agent)?;
-    // It would wait for more: it is told to end with what is there.
+    // It would wait for more: `-e` has it end with what is there.
     let script = client("kcat").replace("kcat -C", "kcat -C -e -q");
     let output = Command::new("sh")
         .args(["-c", &script])
@@ -75,7 +75,7 @@ fn documented(dir: &Path, broker: &Broker) -> Result<()> {
     Ok(())
 }
 
-/// A connection on which nothing comes back holds up nobody, and is told.
+/// A connection on which nothing comes back holds up no writer, and is reported.
 fn stalled(dir: &Path, broker: &Broker, wire: &Wire) -> Result<()> {
     let data = dir.join("stalled");
     let setup = server(&data, &wire.addr.to_string(), "stalled", "")?;
@@ -156,7 +156,7 @@ fn killed_within(dir: &Path, broker: &Broker, wire: &Wire) -> Result<()> {
     Ok(())
 }
 
-/// Somebody else who publishes under the same id fences, and is fenced; nothing is lost or doubled.
+/// Another producer under the same id fences, and is fenced; nothing is lost or doubled.
 fn fenced(dir: &Path, broker: &Broker) -> Result<()> {
     let data = dir.join("fenced");
     let more = "    transactional_id = \"shared\"";

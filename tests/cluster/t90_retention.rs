@@ -74,7 +74,7 @@ fn dropped_beyond(agent: &Agent, known: &mut Known, index: u64) -> Result<u64> {
     Ok(found)
 }
 
-/// What the log still tells of is not lost to those who ask for it.
+/// What the log still holds can still be read.
 pub(crate) fn everything_in_the_log(agent: &Agent) -> Result<()> {
     wait_for("the past from the log's beginning on", LONG, || {
         let status = status(agent)?;
@@ -128,7 +128,7 @@ fn age_alone_moves_the_horizon_within_a_segment() -> Result<()> {
     Ok(())
 }
 
-/// Everything that may be asked about what is gone is refused with the horizon.
+/// Every query about what is gone is refused with the horizon.
 fn gone_by_name(setup: &Setup, agent: &Agent, horizon: u64) -> Result<()> {
     let mut http = agent.http();
     let h = horizon - 1;
@@ -166,7 +166,8 @@ fn what_is_below_the_horizon_is_gone_by_name_and_the_rest_is_proved() -> Result<
     write(&agent, &mut known, 0, 400)?;
     // Beyond the first tile, of which not even the hashes are left one by one.
     let mut horizon = dropped_beyond(&agent, &mut known, 300)?;
-    // While segments are sealed and bases signed it goes on; a question may meet the next horizon.
+    // While segments are sealed and bases signed the horizon moves on; a query may meet the next
+    // one.
     wait_for("answers that name the horizon", LONG, || {
         horizon = first(&agent)?;
         gone_by_name(&setup, &agent, horizon)

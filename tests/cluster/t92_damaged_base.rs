@@ -1,4 +1,4 @@
-//! Damaged bases: a log of which the beginning was dropped goes on from another one, and tells all
+//! Damaged bases: a log whose beginning was dropped continues from another base, and serves all
 //! that it still holds.
 
 use std::fs;
@@ -21,7 +21,7 @@ fn bases(server: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The bases that the log of a server that does not run can go on from, earliest first.
+/// The bases that the log of a server that does not run can continue from, earliest first.
 fn foundations(setup: &Setup) -> Result<Vec<PathBuf>> {
     let data = format!("-data-dir={}", setup.data_dir.display());
     let said = run(setup, &["log", "inspect", "-json", &data])?;
@@ -30,7 +30,7 @@ fn foundations(setup: &Setup) -> Result<Vec<PathBuf>> {
     Ok(bases_from(setup, first))
 }
 
-/// The bases that a log with this first index can go on from, earliest first.
+/// The bases that a log with this first index can continue from, earliest first.
 fn bases_from(setup: &Setup, first: u64) -> Vec<PathBuf> {
     let mut found = bases(&setup.data_dir.join("server"));
     found.retain(|path| {
@@ -41,13 +41,13 @@ fn bases_from(setup: &Setup, first: u64) -> Vec<PathBuf> {
     found
 }
 
-/// Lets a server write until its log goes on from several bases, and kills it.
+/// Lets a server write until its log can continue from several bases, and kills it.
 fn several(setup: &Setup, known: &mut Known) -> Result<Vec<PathBuf>> {
     for _ in 0..30 {
         let agent = setup.start()?;
         wait_for("two bases", LONG, || {
             write(&agent, known, 0, 5)?;
-            // One below the log's beginning may still lie there: nothing can go on from it.
+            // One below the log's beginning may still lie there: no log can continue from it.
             let status = status(&agent)?;
             let first = status["Status"]["First"].as_u64().unwrap_or_default();
             let found = bases_from(setup, first);
@@ -168,7 +168,7 @@ fn the_horizon_moves_to_an_older_base_where_a_newer_one_is_damaged() -> Result<(
     agent.kill()?;
     let found = indexes(&setup);
     let (older, newer) = (found[found.len() - 2], found[found.len() - 1]);
-    // Both may be gone to by the time that anybody looks again.
+    // Both may be reached by the time of the next look.
     let often = setup.config.clone();
     setup.config = often.replace("interval = \"100ms\"", "interval = \"1h\"");
     let agent = setup.start()?;

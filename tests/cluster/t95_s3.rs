@@ -245,7 +245,7 @@ async fn busy_and_cut(
     (moto, wire): (&Moto, &Wire),
     (small, large): (&Path, &Path),
 ) -> Result<()> {
-    // A server that has too much to do is asked again for a while, and then it is said.
+    // Requests to an overloaded server are repeated for a while, and then the overload is reported.
     wire.overload();
     let busy = store(moto, wire.addr)?;
     let refused = busy.put("busy", small, false).await;

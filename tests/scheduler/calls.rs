@@ -85,7 +85,7 @@ fn sch_15_sch_16_in_whatever_order_a_client_calls_nothing_is_placed_for_its_retu
 }
 
 /// Status, updates and fetches are loops of their own: each call may be repeated, early or late,
-/// and an update tells of what was fetched long before.
+/// and an update reports what was fetched long before.
 #[test]
 fn hb_08_in_whatever_order_its_loops_call_a_client_comes_back_with_what_it_runs() {
     let mut refused = 0;
@@ -114,7 +114,7 @@ fn hb_08_in_whatever_order_its_loops_call_a_client_comes_back_with_what_it_runs(
             let live = world.live();
             assert_eq!(live, std::slice::from_ref(&id), "seed {seed}, step {step}");
         }
-        // The loops go on.
+        // The loops continue.
         for next in [Call::Allocs, Call::Heartbeat, Call::Allocs, Call::Heartbeat] {
             call(&mut world, next, &id, &at);
         }

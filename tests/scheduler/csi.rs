@@ -1,4 +1,4 @@
-//! CSI volumes: who is placed for one, who waits for it, and when that one goes on.
+//! CSI volumes: which jobs are placed for one, which wait for it, and when those continue.
 
 use drover_events::alloc::AllocsUpdatedByClient;
 use drover_events::cluster::VersionBarrierRaised;
@@ -149,7 +149,7 @@ fn csi_29_a_volume_goes_to_one_job_and_the_next_one_waits_until_it_is_free() {
     assert_eq!(why(&outcome), [TAKEN]);
     let blocked = outcome.blocked.expect("it waits");
     assert!(blocked.class_eligibility.values().all(|eligible| *eligible));
-    // Whoever asks why is told so of every node.
+    // The reason is given for every node.
     let eval = world.eval_of("other", "job-register");
     let explained = world.explain(&eval);
     let said: Vec<&NodeVerdict> = explained.searches[0]
@@ -255,7 +255,7 @@ fn csi_43_a_release_wakes_who_waits_for_the_volume_and_nobody_else() {
     assert_eq!(core.blocked.stats().total, 1);
     let (eval, _) = core.broker.dequeue(&["service"], world.now).expect("woken");
     assert_eq!(eval.job_id, "other");
-    // A volume that somebody registers wakes who missed it.
+    // A volume that is registered wakes the jobs that missed it.
     world.apply(CsiVolumesRegistered {
         volumes: vec![volume("none")],
         timestamp: 2,
@@ -281,7 +281,7 @@ fn a_node_takes_no_more_volumes_than_its_plugin_says() {
         format!("CSI plugin p has the maximum number of volumes on client {client}")
     };
     assert_eq!(why(&outcome), [full(1), full(2)]);
-    // What is taken off a node makes room for another volume.
+    // What is taken off a node leaves a slot for another volume.
     let first = allocs(&world, "j").remove(0);
     claim(&mut world, &first, state::CLAIMED);
     ends(&mut world, &first);
@@ -324,7 +324,7 @@ fn a_volume_without_a_healthy_plugin_is_waited_for() {
     assert!(world.run_eval(&eval).failed.is_empty());
 }
 
-/// A volume whose release nobody heard of who could wake `other`, which waits for it.
+/// A volume that is held, and waited for by `other`.
 fn held_and_waited_for() -> (World, String) {
     let mut world = world(&["data"]);
     register(&mut world, writes("other", "data"));
@@ -428,8 +428,8 @@ fn csi_43_a_job_goes_on_when_the_controller_of_its_volume_is_back_on_another_cla
     assert!(world.run_eval(&eval).failed.is_empty());
 }
 
-/// Each allocation has the volume of its index, wherever that one can be mounted, and says of its
-/// own why there is none.
+/// Each allocation has the volume of its index, wherever that one can be mounted, and names for its
+/// own volume why it is not placed.
 #[test]
 fn hv_01_hv_04_each_allocation_gets_the_csi_volume_of_its_index() {
     let mut spec = writes("j", "data");
@@ -451,7 +451,7 @@ fn hv_01_hv_04_each_allocation_gets_the_csi_volume_of_its_index() {
         reported.accessible_topology = Some(zone(&format!("z{number}")));
         world.add_node(node);
     }
-    // All nodes are of one class. The volume without an index is none of them.
+    // All nodes are of one class. The volume without an index is not one of theirs.
     let within = |id: &str, of: &str| CsiVolume {
         topologies: vec![zone(of)].into(),
         ..volume(id)

@@ -87,7 +87,7 @@ fn what_changes_in_place_keeps_its_ports_cores_and_devices() {
         live.iter().find(has).expect("it was given").clone()
     };
     let (first, second) = (of_core(&world, 0), of_core(&world, 1));
-    // Whoever chose anew would now take what the first one had.
+    // A new choice would now take what the first one had.
     world.fail(&first);
     world.run("alloc-failure");
     let before = world.alloc(&second);

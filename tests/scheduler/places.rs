@@ -1,4 +1,4 @@
-//! Where there is room when something runs already, and what would be if a job were registered.
+//! Where capacity is left when something runs already, and what would be if a job were registered.
 
 use drover_events::model::{DriverInfo, NodeResources};
 

@@ -212,7 +212,7 @@ fn sch_18_a_job_of_many_regions_is_not_taken_for_paused() {
     }
 }
 
-/// Nobody is there to take the change, and a plan that makes it there is refused.
+/// The node is not there to take the change, and a plan that makes it there is refused.
 #[test]
 fn what_goes_out_of_contact_as_its_job_changes_keeps_the_version_it_has() {
     for (status, replaced) in [

@@ -1,4 +1,4 @@
-//! What a job's author and its operator ask for, to the letter: spreads by percent, stops.
+//! What a job's author and its operator request, to the letter: spreads by percent, stops.
 
 use std::collections::BTreeSet;
 

@@ -55,7 +55,7 @@ fn sch_02_leaving_and_coming_back_are_kept_with_the_allocation_and_nothing_else_
     );
     world.now += 5 * SECOND;
     world.node_status(&at, "ready");
-    // It tells no event of any task.
+    // It reports no event of any task.
     world.client(&id, |alloc| {
         alloc.client_status = "running".into();
         alloc.task_states = Default::default();
@@ -368,7 +368,7 @@ fn devices_are_given_once_and_looked_at_by_their_attributes() {
         metric.nodes_exhausted, 1,
         "the one whose devices are given: {metric:?}"
     );
-    // Who ends gives its device back.
+    // An allocation that ends gives its device back.
     world.client(&live[0], |alloc| alloc.client_status = "complete".into());
     world.change(|job| job.task_groups[0].count = 1);
     world.run("job-register");

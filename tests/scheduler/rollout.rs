@@ -271,7 +271,7 @@ fn a_version_has_one_deployment_whatever_happens_to_it_later() {
     assert_eq!(next.map(|next| next.job_version), Some(1));
 }
 
-/// An operator drains a node: what is on it is told to move, so many at a time, and ends.
+/// An operator drains a node: what is on it gets the order to move, so many at a time, and ends.
 pub(crate) fn drain(world: &mut World, node: &str, at_once: usize) {
     world.ineligible(node);
     loop {

@@ -1,4 +1,4 @@
-//! Which nodes suit a group, which of them are looked at, and what room is counted.
+//! Which nodes suit a group, which of them are looked at, and what capacity is counted.
 
 use std::collections::BTreeSet;
 
@@ -105,7 +105,7 @@ fn what_is_stopped_makes_room_for_what_is_placed_with_it() {
     let mut world = World::new(1, spec);
     world.run("job-register");
     world.all_are("running");
-    // Nothing but what it has itself has room for it.
+    // It fits only in the capacity that it holds itself.
     world.change(|job| job.task_groups[0].tasks[0].kill_timeout = 9 * SECOND);
     assert_eq!(world.run("job-register").desired["g"].in_place_update, 1);
     world.change(|job| {

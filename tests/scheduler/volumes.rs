@@ -31,7 +31,7 @@ fn offers(number: usize, volumes: &[&str]) -> Node {
     node
 }
 
-/// A job whose group asks for the volume `data`.
+/// A job whose group requests the volume `data`.
 fn asking(kind: &str, count: i64, per_alloc: bool) -> Job {
     let mut spec = job(kind, count);
     let request = VolumeRequest {
@@ -91,7 +91,7 @@ fn a_node_without_the_volume_is_filtered_in_the_words_users_know_and_the_job_wai
         [(&"missing compatible host volumes".to_owned(), &2)]
     );
     assert_eq!((metric.nodes_filtered, metric.nodes_exhausted), (2, 0));
-    // The class as such is good: a node of it that has the volume lets the job go on.
+    // The class as such is good: a node of it that has the volume lets the job continue.
     let blocked = outcome.blocked.expect("it waits");
     assert!(!blocked.escaped_computed_class);
     assert!(blocked.class_eligibility.values().all(|eligible| *eligible));
@@ -131,7 +131,7 @@ fn hv_02_hv_04_each_index_goes_to_the_node_that_has_its_volume_and_stays_there()
 
 #[test]
 fn hv_04_a_change_in_place_is_decided_by_the_volume_of_each_index() {
-    // What has no index is none of theirs, and lies where none of them runs.
+    // The volume without an index is not one of theirs, and lies where none of them runs.
     let nodes: [&[&str]; 4] = [&["data[2]"], &["data[0]"], &["data"], &["data[1]"]];
     let mut world = world(&nodes, asking("service", 3, true));
     let outcome = world.run("job-register");

@@ -114,7 +114,7 @@ impl World {
         self.writer.apply(&[recorded]).unwrap().remove(0).outcome
     }
 
-    /// Somebody sends a command: it is decided and committed, or refused.
+    /// A command is sent: it is decided and committed, or refused.
     pub(crate) fn command(&mut self, command: &impl Command) -> Result<(), Refusal> {
         let mut id = [1; 16];
         id[8..].copy_from_slice(&(self.index + 1).to_be_bytes());
@@ -278,8 +278,8 @@ impl World {
         }
     }
 
-    /// Somebody says something of an allocation: its client what a client may say, the servers what
-    /// is wished of it.
+    /// A change of an allocation: by its client what a client may report, by the servers what is
+    /// desired of it.
     pub(crate) fn client(&mut self, id: &str, change: impl FnOnce(&mut Allocation)) {
         let before = self.alloc(id);
         let mut after = before.clone();

@@ -58,7 +58,7 @@ pub(crate) struct Life {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Story {
     pub(crate) lives: Vec<Life>,
-    /// The indexes that a subscriber was told of, in order, across all lives.
+    /// The indexes that a subscriber got, in order, across all lives.
     pub(crate) reported: Vec<u64>,
     /// The digests of every table at the end, and of a replay of the log from its beginning.
     pub(crate) live: Vec<(u16, String)>,
@@ -266,7 +266,7 @@ impl Teller {
         let over = CancellationToken::new();
         let (projections, ended) = (Arc::clone(&up.projections), over.clone());
         let watching = tokio::task::spawn_blocking(move || applied(&projections, &ended));
-        // Nobody waits for it for ever, whatever fails meanwhile.
+        // No thread waits for it for ever, whatever fails meanwhile.
         let over = over.drop_guard();
         let sudden = self.rng.random_bool(0.6);
         let (checkpoint_at, cut_at) = {
@@ -339,7 +339,7 @@ impl Teller {
         (end, Some((disk, last)), database)
     }
 
-    /// What a subscriber is told that has seen everything up to here.
+    /// What a subscriber gets that has seen everything up to here.
     fn catch_up(&self, projections: &Projections) -> Vec<u64> {
         reported(
             projections,
@@ -416,7 +416,7 @@ fn reported(projections: &Projections, from: u64) -> Vec<u64> {
 }
 
 /// The events up to an index, from the bodies of the log alone: neither tables nor changes are
-/// asked.
+/// read.
 fn logged(node: &RaftNode, to: u64) -> Vec<u64> {
     let mut found = Vec::new();
     for entry in node.log().scan(0) {

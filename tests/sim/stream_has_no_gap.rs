@@ -1,4 +1,4 @@
-//! A subscriber that goes on where it was, life after life, is told everything once and in order.
+//! A subscriber that continues where it was, life after life, gets everything once and in order.
 
 use crate::story;
 
@@ -8,7 +8,7 @@ fn stream_has_no_gap() {
         if story.reported.is_empty() {
             return Err("nothing was told".to_owned());
         }
-        // The log says what there was to tell: every event of these stories changes something.
+        // The log says which events there were: every event of these stories changes something.
         if story.reported != story.logged {
             let mut both = story.reported.iter().zip(&story.logged);
             let at = both.position(|(reported, logged)| reported != logged);

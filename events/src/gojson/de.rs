@@ -13,7 +13,7 @@ use serde::forward_to_deserialize_any;
 use super::Unknown;
 use super::de_access::{Nullable, ValueKind};
 
-/// Why a body is not what was asked for.
+/// Why a body is not the type that is read.
 #[derive(Debug)]
 pub struct GoJsonError {
     path: String,
@@ -27,7 +27,7 @@ impl GoJsonError {
         &self.path
     }
 
-    /// Whether it is JSON, but not of what was asked for.
+    /// Whether it is JSON, but not the type that is read.
     #[must_use]
     pub fn is_data(&self) -> bool {
         self.source.is_data()
@@ -45,7 +45,7 @@ impl fmt::Display for GoJsonError {
 }
 
 impl std::error::Error for GoJsonError {
-    /// What lies behind the reader's words: those are told with the field.
+    /// The cause behind the reader's words, which are shown with the field.
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         std::error::Error::source(&self.source)
     }
@@ -132,7 +132,7 @@ pub(super) enum PathStep {
 pub(super) struct Track {
     /// The way to the value that failed, innermost step first.
     failed: RefCell<Vec<PathStep>>,
-    /// What is no field, where that is asked for.
+    /// What is no field, where the caller wants to know.
     unknown: Option<RefCell<Unknown>>,
 }
 
@@ -141,7 +141,7 @@ impl Track {
         self.failed.borrow_mut().push(step);
     }
 
-    /// Whether it is asked for what is no field.
+    /// Whether the caller wants to know what is no field.
     pub(super) fn names_unknown(&self) -> bool {
         self.unknown.is_some()
     }

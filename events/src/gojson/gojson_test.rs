@@ -36,7 +36,7 @@ fn refusal(text: &str) -> GoJsonError {
     from_slice::<Sample>(text.as_bytes()).unwrap_err()
 }
 
-/// Whoever tells an error with what it came from tells it once.
+/// An error that is printed with its sources is printed once.
 #[test]
 fn the_readers_words_are_told_once() {
     for (text, is_data) in [(r#"{"Count":"x"}"#, true), ("{", false)] {

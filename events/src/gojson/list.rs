@@ -142,7 +142,7 @@ impl<T> Zero for List<T> {
 impl<T: Serialize> Serialize for List<T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match &self.0 {
-            // The name tells readers that have use for it what is absent.
+            // The name says what is absent, to the readers that use it.
             None => serializer.serialize_newtype_struct("List", &()),
             Some(items) => items.serialize(serializer),
         }

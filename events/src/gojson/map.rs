@@ -150,7 +150,7 @@ impl<V> Zero for Map<V> {
 impl<V: Serialize> Serialize for Map<V> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match &self.0 {
-            // The name tells readers that have use for it what is absent.
+            // The name says what is absent, to the readers that use it.
             None => serializer.serialize_newtype_struct("Map", &()),
             Some(entries) => entries.serialize(serializer),
         }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// Paths of fields that are none and say something, as far as they are kept.
+/// Paths of set names that are no fields, as far as they are kept.
 #[derive(Debug, Default)]
 pub struct Unknown(Vec<String>);
 

@@ -14,7 +14,7 @@ use crate::class::Class;
 ///
 /// `field: Type = "Name"` is printed always, `field: Type = "Name" omit` only when not empty.
 /// Behind that stands in parentheses how confidential the field is ([`Class`]), unless it is
-/// public and nobody would think otherwise: `secret_id: String = "SecretID" (Secret)`.
+/// obviously public: `secret_id: String = "SecretID" (Secret)`.
 ///
 /// A struct that is a block of job specifications is declared as `struct Service = "service"`: the
 /// text is the block's name (`$hcl_block`). Only then the brackets behind its fields count
@@ -22,10 +22,10 @@ use crate::class::Class;
 /// specifications or requests may have and the struct has not (`$input_only`), with brackets of
 /// their own (`$input_attrs`). See [`field`](crate::field).
 ///
-/// `sparse:` before the struct omits every empty field; `custom:` leaves `Serialize` to the
-/// caller, who gets `serialize_fields` for the default form. Clone, Debug (which hides what has a
-/// class), Default, PartialEq, Deserialize, JsonSchema (which `custom:` leaves to the caller, who
-/// gets `fields_schema`) and [`Zero`](crate::gojson::Zero) are always there.
+/// `sparse:` before the struct omits every empty field; `custom:` leaves `Serialize` to the caller,
+/// which gets `serialize_fields` for the default form. Clone, Debug (which hides what has a class),
+/// Default, PartialEq, Deserialize, JsonSchema (which `custom:` leaves to the caller, which gets
+/// `fields_schema`) and [`Zero`](crate::gojson::Zero) are always there.
 #[macro_export]
 macro_rules! wire {
     (sparse: $($rest:tt)*) => { $crate::wire!(@structs serialize true $($rest)*); };
@@ -325,7 +325,7 @@ pub struct KeyCursor {
 /// Reads a key as the position of a field name; unknown names give the number of fields.
 ///
 /// Names come in declaration order, as JSON has them, or in that of stored rows, and mostly some are
-/// left out: the search goes on where the last one was found.
+/// left out: the search continues where the last one was found.
 pub struct KeySeed<'a> {
     fields: &'static [&'static str],
     stored: &'static [u16],

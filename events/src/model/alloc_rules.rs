@@ -120,7 +120,7 @@ impl Allocation {
 }
 
 impl DesiredTransition {
-    /// Takes over every wish that the other one states.
+    /// Takes over every flag that the other one sets.
     pub fn merge(&mut self, other: &Self) {
         let pairs = [
             (&mut self.migrate, other.migrate),

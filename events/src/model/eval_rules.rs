@@ -36,7 +36,7 @@ impl Evaluation {
         self.status().is_some_and(EvalStatus::is_terminal)
     }
 
-    /// Waits for room in the cluster.
+    /// Waits for capacity in the cluster.
     #[must_use]
     pub fn should_block(&self) -> bool {
         self.status == eval::BLOCKED

@@ -1,5 +1,5 @@
-//! Values of any model type out of a string of bytes, for property tests: a deserialiser that
-//! makes up what it is asked for.
+//! Values of any model type out of a string of bytes, for property tests: a deserialiser that makes
+//! up the values that are read.
 
 use serde::de::value::StrDeserializer;
 use serde::de::{self, DeserializeSeed, Deserializer, IntoDeserializer, Visitor};
@@ -80,7 +80,7 @@ impl<'de> Deserializer<'de> for &mut Inventor<'_> {
         deserialize_u32 visit_u32 u32, deserialize_u64 visit_u64 u64
     );
 
-    /// Only free-form values ask for anything.
+    /// Only free-form values accept any type.
     fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
         match self.next() % 4 {
             0 => visitor.visit_bool(true),

@@ -4,7 +4,7 @@
 //! [`wire!`](crate::wire)): JSON as clients expect it, and MessagePack maps as they are stored.
 //! Durations are nanoseconds in `i64`, times [`Time`](crate::gojson::Time), ids plain strings.
 //! Statuses are plain strings with the constants of [`status`], so that a value a later version
-//! adds can still be read; who has an answer to each of them asks for the word of its set.
+//! adds can still be read; code that handles each of them takes the enum of the set.
 //!
 //! The model must not know tables or HTTP. A field of a job says how specifications name it and
 //! what it is where it is not said ([`field`](crate::field)); that is done by the job

@@ -76,7 +76,7 @@ crate::wire! {
 }
 
 crate::wire! {
-    /// How a drain was asked for; the deadline in nanoseconds.
+    /// How a drain was requested; the deadline in nanoseconds.
     pub struct DrainSpec {
         deadline: i64 = "Deadline",
         ignore_system_jobs: bool = "IgnoreSystemJobs",

@@ -38,7 +38,7 @@ impl Node {
 }
 
 impl DrainStrategy {
-    /// How it was asked for.
+    /// How it was requested.
     #[must_use]
     pub fn spec(&self) -> DrainSpec {
         DrainSpec {

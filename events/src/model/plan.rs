@@ -24,7 +24,7 @@ crate::wire! { sparse:
 }
 
 crate::wire! {
-    /// What of a plan was applied.
+    /// The part of a plan that was applied.
     pub struct PlanResult {
         node_update: Map<List<Allocation>> = "NodeUpdate",
         node_allocation: Map<List<Allocation>> = "NodeAllocation",

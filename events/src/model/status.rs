@@ -1,12 +1,13 @@
 //! The words Nomad uses on the wire for kinds, states and reasons.
 //!
 //! Rows and the wire carry them as plain strings, so that what a later release adds can be read and
-//! kept. Here every set of them is twice: as constants, for who writes one word or asks for it, and
-//! as an enum, for who has an answer to each of them, so that the compiler finds a forgotten one.
+//! kept. Here every set of them is twice: as constants, for code that writes one word or compares
+//! with it, and as an enum, for code that handles each of them, so that the compiler finds a
+//! forgotten one.
 
 use std::fmt;
 
-/// The namespace of whoever names none.
+/// The namespace where none is named.
 pub const DEFAULT_NAMESPACE: &str = "default";
 /// The node pool of nodes and jobs that name none.
 pub const DEFAULT_NODE_POOL: &str = "default";

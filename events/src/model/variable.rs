@@ -31,7 +31,8 @@ crate::wire! {
     }
 }
 
-/// Its items go, names and values; whoever holds one in clear has it cleared when it is let go.
+/// Clears the names and values of its items: code that holds a variable in clear clears it when it
+/// drops it.
 impl Zeroize for VariableDecrypted {
     fn zeroize(&mut self) {
         for (mut name, mut value) in std::mem::take(&mut self.items) {

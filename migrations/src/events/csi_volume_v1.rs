@@ -176,8 +176,8 @@ impl TopologyV1 {
 }
 
 impl ClaimV1 {
-    /// The claim of today: it names its namespace and its modes. Who only read needed no more than
-    /// a mode for readers; who wrote had the volume alone, since there was no other way to write.
+    /// The claim of today: it names its namespace and its modes. A reader needed no more than a
+    /// mode for readers; a writer had the volume alone, since version 1 had no other way to write.
     pub(crate) fn upcast(self) -> CsiVolumeClaimed {
         let claims = self.claim != GC;
         let or = |written: String, known: &str| match claims && written.is_empty() {

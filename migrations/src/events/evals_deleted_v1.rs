@@ -20,7 +20,7 @@ pub struct EvalsDeletedV1 {
     pub next_token: String,
     /// How many evaluations a page has at most.
     pub per_page: u32,
-    /// Whether an operator asked for it.
+    /// Whether an operator requested it.
     pub user_initiated: bool,
 }
 

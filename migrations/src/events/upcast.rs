@@ -29,7 +29,7 @@ macro_rules! old_versions {
         }
 
         /// The JSON Schema of a payload of a version before the one of today: the names and shapes
-        /// of what lies in the log. None: there was no such version.
+        /// of what lies in the log. `None`: there was no such version.
         pub fn payload_schema(
             kind: EventKind,
             version: u16,

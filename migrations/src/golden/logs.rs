@@ -114,7 +114,7 @@ fn bodies(name: &str) -> Vec<Vec<u8>> {
     story.0
 }
 
-/// Evaluations, most of which go by filter and by id, as version 1 told of it.
+/// Evaluations, most of which are deleted by filter and by id, as version 1 recorded that.
 fn deletions(story: &mut Story) {
     let config = SchedulerConfiguration {
         pause_eval_broker: true,

@@ -11,7 +11,7 @@ use super::version::{LATEST, SchemaHeader, SchemaVersion};
 /// What one page of a step gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StepProgress {
-    /// Write this; the step goes on at the cursor.
+    /// Write this; the step continues at the cursor.
     More {
         /// The page's changes.
         changes: Vec<RawChange>,

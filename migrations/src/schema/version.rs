@@ -20,7 +20,7 @@ pub struct SchemaHeader {
     pub version: SchemaVersion,
     /// The step that is under way, if one is.
     pub upgrading: Option<SchemaVersion>,
-    /// Where that step goes on.
+    /// Where that step continues.
     #[serde(with = "serde_bytes")]
     pub cursor: Vec<u8>,
 }

@@ -1,4 +1,4 @@
-//! Allocations: what clients report of them and what is asked of them.
+//! Allocations: what clients report of them and what they are to do.
 
 use drover_events::alloc::*;
 use drover_events::gojson::Map;
@@ -100,7 +100,7 @@ fn take_update(alloc: &mut Allocation, update: &ClientAllocUpdate, index: u64) {
     }
 }
 
-/// Something is asked of allocations.
+/// Allocations are to be moved, replaced or stopped.
 pub(super) fn desired_transition_updated(
     txn: &mut Txn<'_>,
     ctx: &Ctx,
@@ -113,7 +113,7 @@ pub(super) fn desired_transition_updated(
     Ok(Reply::None)
 }
 
-/// Merges a wish into an allocation's; one that is gone is passed over.
+/// Merges desired transitions into an allocation's; an allocation that is gone is passed over.
 pub(super) fn transition(
     txn: &mut Txn<'_>,
     ctx: &Ctx,

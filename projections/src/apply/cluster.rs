@@ -70,7 +70,7 @@ pub(super) fn id_set(txn: &mut Txn<'_>, ctx: &Ctx, ev: &ClusterIdSet) -> ApplyRe
 }
 
 /// A backup became the base of this epoch: a fact that changes no row. The writer raises the index
-/// of every table to it, so that none runs backwards and whoever waits is woken.
+/// of every table to it, so that no index runs backwards and every waiter is woken.
 pub(super) fn restored(_txn: &mut Txn<'_>, _ctx: &Ctx, _ev: &ClusterRestored) -> ApplyResult {
     Ok(Reply::None)
 }

@@ -142,7 +142,7 @@ impl CsiPluginRow {
         }
     }
 
-    /// Whether a node reports it or a job asks for it.
+    /// Whether a node reports it or a job wants it.
     pub fn in_use(&self) -> bool {
         let any = |jobs: &Map<Map<Any>>| jobs.values().any(|jobs| !jobs.is_empty());
         let plugin = &self.plugin;
@@ -343,7 +343,7 @@ impl Moves {
         Ok(())
     }
 
-    /// Writes the plugins that moved. To be called when summaries are settled.
+    /// Writes the plugins that moved. To be called when summaries are written.
     pub(super) fn write_moved(self, txn: &mut Txn<'_>, ctx: &Ctx) -> Result<(), Refused> {
         if self.jobs.is_empty() || !derived(txn)? {
             return Ok(());

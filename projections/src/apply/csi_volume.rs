@@ -146,7 +146,7 @@ fn claim(txn: &mut Txn<'_>, ctx: &Ctx, ev: &CsiVolumeClaimed) -> Result<(), Refu
     } else if ev.claim == mode::GROWN {
         row.grows(since)
     } else if ev.claim == mode::GC && ev.state == state::CLAIMED {
-        // VW-12, VW-13: nothing but the index, which wakes who waits for the volume.
+        // VW-12, VW-13: nothing but the index, which wakes the waiters of the volume.
         row.volume.modify_index = ctx.index;
         txn.put::<CsiVolumes>(row)?;
         return Ok(());

@@ -1,4 +1,4 @@
-//! What follows from writes of allocations, gathered over one event and settled once at its end:
+//! What follows from writes of allocations, gathered over one event and written once at its end:
 //! the use of nodes, the summaries and statuses of jobs, the counters of deployments, and the
 //! specifications that allocations name.
 

@@ -19,8 +19,8 @@ use crate::tables::allocs::Allocs;
 use crate::tables::evals::Evals;
 use crate::tables::scheduler_config::SchedulerConfigTable;
 
-/// How many evaluations one page looks at, whether they match or not, so that a filter that
-/// matches little holds nobody up (EV-13).
+/// How many evaluations one page looks at, whether they match or not, so that a filter that matches
+/// little holds up no other work (EV-13).
 pub const DELETE_SCAN_LIMIT: u64 = 4_096;
 
 /// Evaluations are created or changed.
@@ -59,7 +59,8 @@ fn upsert(txn: &mut Txn<'_>, ctx: &Ctx, eval: &Evaluation) -> Result<(), Refused
     Ok(())
 }
 
-/// Everything is placed: what waited for room for the same job has nothing left to do.
+/// Everything is placed: evaluations that wait for capacity for the same job have nothing left to
+/// do.
 fn cancel_blocked(txn: &mut Txn<'_>, ctx: &Ctx, done: &Evaluation) -> Result<(), Refused> {
     let key = (done.namespace.as_str(), done.job_id.as_str());
     for blocked in query::blocked_evals(txn, key)? {

@@ -81,7 +81,7 @@ pub(super) fn put(txn: &mut Txn<'_>, ctx: &Ctx, job: &Job, tracked: u32) -> Resu
 /// What becomes of the scaling policies there are.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Policies {
-    /// There are none: the job is new.
+    /// The job is new, so it has no policies yet.
     New,
     /// They are as the job states them; those of a stopped job go.
     AsStated,

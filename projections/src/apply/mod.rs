@@ -6,8 +6,8 @@
 //! the event. Guards (`guards`) were checked before it runs. Start reading at [`dispatch`], then
 //! `job.rs` and `plan.rs`.
 //!
-//! It must not know who calls it, nor the past, nor who reads: it imports the engine's transaction,
-//! the tables, the questions that decisions ask too (`query`), and the pager (`read`).
+//! It must not know its callers, nor the past, nor readers: it imports the engine's transaction,
+//! the tables, the queries that it shares with decisions (`query`), and the pager (`read`).
 
 mod acl;
 pub mod alloc;

@@ -203,7 +203,7 @@ pub(super) fn make_ineligible(
     Ok(())
 }
 
-/// A client told of its allocations: the node counts as back from then on (SCH-12). Nothing else
+/// A client reported its allocations: the node counts as back from then on (SCH-12). Nothing else
 /// about it is new, so its index stays (HB-10).
 pub(super) fn allocs_reported(txn: &mut Txn<'_>, ctx: &Ctx, id: &str) -> Result<(), Refused> {
     txn.update::<NodeStates>(id, |state| state.last_alloc_update_index = ctx.index)?;

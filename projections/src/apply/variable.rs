@@ -1,4 +1,4 @@
-//! Variables: one operation, settled here and nowhere else (VAR-02), with the quota of its
+//! Variables: one operation, decided here and nowhere else (VAR-02), with the quota of its
 //! namespace (VAR-05).
 
 use std::sync::Arc;
@@ -82,7 +82,7 @@ fn delete(
     )))))
 }
 
-/// The variable that is there, or one without index and items where there is none (VAR-04).
+/// The variable that exists, or one without index and items where none does (VAR-04).
 fn conflict(var: &VariableEncrypted, known: Option<Arc<VariableEncrypted>>) -> Reply {
     let known = known.map_or_else(
         || VariableEncrypted {

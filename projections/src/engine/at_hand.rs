@@ -2,7 +2,7 @@
 //!
 //! A thread that serves others must not wait for the disk, and handing a look at one row to another
 //! thread costs more than the look. So a few reads are tried where they are wanted, and made
-//! elsewhere only where the disk has to be asked.
+//! elsewhere only where they need the disk.
 
 use std::cell::Cell;
 
@@ -81,7 +81,7 @@ pub(crate) fn missed() -> StorageError {
     StorageError::WouldBlock
 }
 
-/// How RocksDB is asked for it.
+/// The options of reads that find only what is in memory.
 pub(crate) fn options() -> ReadOptions {
     let mut options = ReadOptions::default();
     options.set_read_tier(ReadTier::BlockCache);
@@ -116,8 +116,8 @@ mod tests {
     fn what_is_on_the_disk_is_left_to_who_may_wait() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("at-hand");
-        // Each part of the cache has room beside what write buffers take of it, and what is written
-        // stays in those until it is flushed here.
+        // Each part of the cache has space beside what write buffers take of it, and what is
+        // written stays in those until it is flushed here.
         let options = || DatabaseOptions {
             block_cache: 256 << 20,
             write_buffers: 64 << 20,
@@ -144,7 +144,7 @@ mod tests {
         let view = projections.view();
         assert!(at_hand(8, || one(&view)).unwrap().is_some());
         assert!(at_hand(64, || all(&view)).is_none(), "a megabyte");
-        // What was before is left to who may wait, however near it is.
+        // The past is left to threads that may wait, however near it is.
         let past = view.as_of(30, 30_000).unwrap();
         assert!(at_hand(8, || past.scan::<Things>(Scan::all()).next()).is_none());
         assert_eq!(all(&past).unwrap(), 30);
@@ -152,14 +152,14 @@ mod tests {
         projections.flush().unwrap();
         drop((view, writer, projections));
 
-        // Nothing of it is, after a start. Nobody puts rows into other files from here on.
+        // After a start no row is in memory. No compaction puts rows into other files from here on.
         let (projections, _writer) = open();
         projections.stop_background_work();
         let view = projections.view();
         let found = at_hand(8, || view.get::<Things>(id(25).as_str()));
         assert!(found.is_none(), "{found:?}");
         assert!(at_hand(64, || all(&view)).is_none());
-        // Who may wait reads it, and then it is there for the others too.
+        // A thread that may wait reads it, and then it is in memory for the others too.
         assert_eq!(all(&view).unwrap(), 50);
         assert!(one(&view).is_some());
         let found = at_hand(8, || view.get::<Things>(id(25).as_str()));

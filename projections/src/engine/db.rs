@@ -96,7 +96,7 @@ pub struct DatabaseOptions {
     pub mark_interval: u64,
 }
 
-/// How long a flush waits before it is asked for again where writes stand still.
+/// How long a flush waits before it is requested again where writes stand still.
 const STALLED: Duration = Duration::from_millis(5);
 /// [`DatabaseOptions::flush_wait`] of every agent.
 const FLUSH_WAIT: Duration = Duration::from_secs(1);
@@ -164,7 +164,7 @@ impl DatabaseOptions {
     }
 
     /// The family RocksDB insists on, which nothing is written to. Left to itself it would bring
-    /// a cache of its own, and after a full disk wait for as much room as its write buffer has.
+    /// a cache of its own, and after a full disk wait for as much space as its write buffer has.
     fn unused(cache: &Cache) -> rocksdb::Options {
         let mut table = BlockBasedOptions::default();
         table.set_block_cache(cache);
@@ -269,7 +269,7 @@ impl Database {
     }
 
     /// Wraps an error of RocksDB. What says that stored bytes are not what was written leaves a
-    /// mark beside the database, for whoever opens it next.
+    /// mark beside the database, for the process that opens it next.
     pub(crate) fn failed(
         &self,
         doing: &'static str,
@@ -344,7 +344,7 @@ impl Database {
         loop {
             match self.db.flush_cfs_opt(&families, &options) {
                 // Writes stand still because tables in memory wait for the disk: they are on their
-                // way to it, and can be asked for again when that is over.
+                // way to it, and a flush can be requested again when that is over.
                 Err(error) if error.kind() == rocksdb::ErrorKind::TryAgain => {
                     if !wait {
                         return Ok(());
@@ -463,11 +463,11 @@ impl DbSnapshot {
         Ok(found)
     }
 
-    /// As [`DbSnapshot::cursor`], for walks whose end is not told from a block that is not in
-    /// memory: such work is left to who may wait.
+    /// As [`DbSnapshot::cursor`], for walks that cannot distinguish their end from a block that is
+    /// not in memory: such work is left to threads that may wait.
     pub(crate) fn cursor_of_past(&self, family: Family) -> RawCursor<'_> {
         if at_hand::only() {
-            // Noted, and told of the work as a whole.
+            // Noted, so that the work as a whole counts as missed.
             let _ = at_hand::missed();
         }
         self.cursor(family, None)

@@ -53,7 +53,7 @@ impl CacheBudget {
 }
 
 /// Values by key. When the young generations of all caches are full they become the old ones, and
-/// of the former old ones goes what nobody asked for meanwhile.
+/// values of the former old ones that were not read meanwhile go.
 pub(crate) struct Generations<V> {
     young: Map<V>,
     old: Map<V>,
@@ -121,8 +121,8 @@ impl<V: Clone> Generations<V> {
         }
     }
 
-    /// A batch has ended: nobody waits for what is let go now. With `turn` what is young grows old,
-    /// which then is so in all caches that share a bound.
+    /// A batch has ended: no reader waits while values are let go now. With `turn` what is young
+    /// grows old, which then is so in all caches that share a bound.
     pub(crate) fn end_batch(&mut self, turn: bool) {
         if turn {
             let [young, old, going] = self.bytes;

@@ -60,14 +60,14 @@ pub(crate) struct Layer<T: Table> {
     reads: RefCell<Generations<Read<T>>>,
     undo_rows: Vec<(RowKey, Option<LayerSlot<T>>)>,
     undo_entries: Vec<(Box<[u8]>, FormerEntry)>,
-    /// Whether the database has no row of the table; unknown until somebody asks.
+    /// Whether the database has no row of the table; unknown until a read needs it.
     vacant: Cell<Option<bool>>,
 }
 
 /// What the end of an event writes to.
 pub(crate) struct EventSink<'a> {
     pub(crate) canonical: &'a mut Canonical,
-    /// Who is told what ended and what changed.
+    /// What records which versions ended and what changed.
     pub(crate) history_writer: &'a mut dyn HistoryWriter,
 }
 
@@ -77,7 +77,7 @@ pub(crate) struct BatchSink<'a> {
     pub(crate) canonical: &'a mut Canonical,
     pub(crate) digests: &'a mut Sums,
     pub(crate) scratch: &'a mut Vec<u8>,
-    /// What was written, for those who wait for it.
+    /// What was written, for its waiters.
     pub(crate) written: &'a mut Written,
 }
 
@@ -210,7 +210,7 @@ impl<T: Table> Layer<T> {
         let vacant = self.vacant.get().unwrap_or_else(|| {
             let prefix = T::ID.to_be_bytes();
             let mut walk = below.walk(Family::Rows, Scan::all().absolute(&prefix));
-            // What cannot be read is found by whoever walks there.
+            // What cannot be read is found by the walk that gets there.
             let vacant = matches!(walk.advance(), Ok(false));
             self.vacant.set(Some(vacant));
             vacant
@@ -421,7 +421,7 @@ impl<T: Table> AnyLayer for Layer<T> {
     fn finish_batch(&mut self, sink: &mut BatchSink<'_>) -> Result<(), StorageError> {
         let reads = self.reads.get_mut();
         if !self.rows.is_empty() {
-            // Asked again when somebody needs it, and then about what is stored by now.
+            // Looked up again when a read needs it, and then in what is stored by now.
             self.vacant.set(self.vacant.get().filter(|vacant| !vacant));
         }
         for (key, slot) in std::mem::take(&mut self.rows) {
@@ -485,7 +485,7 @@ fn finish_row<T: Table>(
     Ok(())
 }
 
-/// Notes the groups that a row lies or lay in, of those that somebody may wait for.
+/// Notes the groups that a row lies or lay in, of the groups that waiters may name.
 fn note_groups<T: Table>(slot: &LayerSlot<T>, written: &mut Written) {
     let none = Entries::default();
     let now = slot.state.as_ref().map_or(&none, |row| &row.entries);
@@ -501,7 +501,7 @@ fn note_groups<T: Table>(slot: &LayerSlot<T>, written: &mut Written) {
     }
 }
 
-/// Tells of the version that an event ends, and of the entries that go with it.
+/// Records the version that an event ends, and the entries that go with it.
 fn end_version<T: Table>(
     key: &[u8],
     base: &Stored<T>,

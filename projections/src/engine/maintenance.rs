@@ -55,7 +55,7 @@ pub enum RawChange {
 /// A raw entry: key and value.
 pub type RawEntry = (Vec<u8>, Vec<u8>);
 
-/// A database that nobody else has open.
+/// A database that no other process has open.
 pub struct Maintenance {
     db: Arc<Database>,
 }

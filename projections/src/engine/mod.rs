@@ -6,9 +6,9 @@
 //! ([`merge`]), which apply functions see as a transaction ([`txn`]); decoded rows that stay in
 //! memory from one batch to the next ([`generations`]); and up to which event all that was written
 //! ([`position`]). A table is a type ([`table`]) or a number ([`registry`]). Beside that stand
-//! those who wait for a change ([`watch`]), reads that wait for nothing ([`at_hand`]), reads on
-//! threads that serve ([`serving`]), raw entries for migrations ([`maintenance`]), and whether rows
-//! were met that cannot be read ([`unreadable`]).
+//! waiters for a change ([`watch`]), reads that wait for nothing ([`at_hand`]), reads on threads
+//! that serve ([`serving`]), raw entries for migrations ([`maintenance`]), and whether rows were
+//! met that cannot be read ([`unreadable`]).
 //!
 //! **What it must not know.** No table of drover's, no event's payload, no view and no past. It
 //! reports each event's replaced and changed rows to a [`history_writer::HistoryWriter`], and

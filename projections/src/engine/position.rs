@@ -18,7 +18,7 @@ pub struct Position {
     pub membership: u64,
     /// Whether anything was applied: the first entry has index 0.
     pub begun: bool,
-    /// The index of the snapshot that was taken in last. What happened up to it is not told here:
+    /// The index of the snapshot that was taken in last. What happened up to it is not kept here:
     /// changes, history and outcomes begin behind it. 0 where everything is here.
     pub floor: u64,
 }
@@ -35,12 +35,12 @@ pub(crate) fn put_position(out: &mut dyn PutEntries, position: &Position, digest
     out.put(Family::Meta, APPLIED, &encode_position(position));
 }
 
-/// Writes where the past begins that is told here.
+/// Writes where the past begins that is kept here.
 pub(crate) fn put_floor(out: &mut dyn PutEntries, floor: u64) {
     out.put(Family::Meta, FLOOR, &floor.to_le_bytes());
 }
 
-/// Where the past begins that a snapshot of a database tells.
+/// Where the past begins that a snapshot of a database keeps.
 pub(crate) fn floor_of(db_snapshot: &DbSnapshot) -> Result<u64, StorageError> {
     decode_floor(db_snapshot.get(Family::Meta, FLOOR)?.as_deref())
 }

@@ -1,5 +1,5 @@
 //! The tables of a database, each known by its number: what is done with one whose type is not
-//! known. Who makes the database says which they are.
+//! known. The code that makes the database names its tables.
 
 use std::sync::Arc;
 
@@ -82,7 +82,7 @@ impl TableInfo {
     }
 
     /// A row with this encoded key, from its canonical bytes, as JSON with the names of the model;
-    /// its confidential values as `redact` shows them, where somebody hides any.
+    /// its confidential values as `redact` shows them, where it is given.
     pub(crate) fn json(
         &self,
         key: &[u8],
@@ -103,7 +103,7 @@ impl TableInfo {
     }
 }
 
-/// A row as JSON: its encoded key, its canonical bytes, and who hides what of it.
+/// A row as JSON: its encoded key, its canonical bytes, and what hides its confidential values.
 type Json = fn(&[u8], &[u8], Option<&dyn Redact>) -> Result<Value, StorageError>;
 
 /// All tables of a database.

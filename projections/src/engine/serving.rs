@@ -1,5 +1,5 @@
-//! Reads on threads that serve: a read may wait for the disk, and whoever is served by the same
-//! thread would wait with it.
+//! Reads on threads that serve: a read may wait for the disk, and other callers that the same
+//! thread serves would wait with it.
 //!
 //! Tests mark what serves ([`marked`], [`throughout`]). In a debug build each read of the database
 //! that may wait for the disk looks whether it is within that; one that is panics where the mark
@@ -45,7 +45,7 @@ pub fn throughout<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Work that others do not wait for: somebody else serves them meanwhile.
+/// Work that other callers do not wait for: another thread serves them meanwhile.
 pub fn relieved<T>(work: impl FnOnce() -> T) -> T {
     within(false, work)
 }
@@ -126,7 +126,7 @@ mod tests {
                 7
             });
             assert_eq!(made, 7);
-            // A panic in it changes nothing for who comes next.
+            // A panic in it changes nothing for work that comes next.
             assert!(!serves(|| panic!("of its own")));
             read();
         }

@@ -92,7 +92,7 @@ pub trait Table: Sized + Send + Sync + 'static {
 
 /// A secondary index: looks rows up by a *group* and orders them inside it.
 ///
-/// An entry is group ‖ order ‖ primary key. The group is what a reader asks for as a whole
+/// An entry is group ‖ order ‖ primary key. The group is what a reader reads as a whole
 /// ("allocations of this node"); a dead entry keeps its death between group and order, so that a
 /// list of a group as of an index is two seeks.
 pub trait Index: 'static {

@@ -1,6 +1,6 @@
-//! Whether a row was met that cannot be read: whoever applies an event that touches it stops, so
-//! from then on it pays to try events out first. And how often the tables were made again, which is
-//! what heals such rows.
+//! Whether a row was met that cannot be read: an applier stops at an event that touches it, so from
+//! then on it pays to try events out first. And how often the tables were made again, which is what
+//! heals such rows.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! Change notices: who waits for a table, a row or any progress is woken after the batch that
+//! Change notices: what waits for a table, a row or any progress is woken after the batch that
 //! changed it is written and visible.
 //!
 //! A waiter registers before it reads, so nothing is missed; it holds no view while it waits; it is
@@ -57,7 +57,7 @@ impl Interest {
 
     /// Any change of a row of this group.
     pub fn group<I: Index>(key: impl AsKey<I::Group>) -> Self {
-        const { assert!(I::WATCHED, "nobody is told of groups of this index") };
+        const { assert!(I::WATCHED, "no waiter is notified of groups of this index") };
         let mut bytes = KeyBuf::new();
         bytes.push(I::NO);
         key.encode_as(&mut bytes);
@@ -154,7 +154,8 @@ impl Watch {
         self.shared.state.lock().waiters.len()
     }
 
-    /// Wakes everybody, and from now on whoever registers: the database is replaced or closed.
+    /// Wakes all waiters, and from now on each one that registers: the database is replaced or
+    /// closed.
     pub fn close(&self) {
         let mut state = self.shared.state.lock();
         state.closed = true;
@@ -172,7 +173,7 @@ impl Watch {
         self.shared.state.lock().closed
     }
 
-    /// Wakes everybody: the state is another, and nobody knows what of it changed.
+    /// Wakes all waiters: the state is another, and it is not known what changed.
     pub(crate) fn renew(&self, applied: u64) {
         self.shared.applied.store(applied, Ordering::Release);
         let mut state = self.shared.state.lock();
@@ -186,7 +187,7 @@ impl Watch {
         woken.into_iter().for_each(Waker::wake);
     }
 
-    /// Wakes who waits for these tables and rows, after they are visible.
+    /// Wakes the waiters of these tables and rows, after they are visible.
     pub(crate) fn notify(&self, applied: u64, tables: &[u16], written: &Written) {
         self.shared.applied.store(applied, Ordering::Release);
         let mut state = self.shared.state.lock();

@@ -5,7 +5,7 @@ use super::coerce::{self, CoerceError};
 use super::read::{Fields, Lookup, Value};
 use super::{FilterError, MAX_STEPS};
 
-/// Whether the row passes, and how many steps it took to tell.
+/// Whether the row passes, and how many steps that took.
 pub(super) fn matches<T: Fields + ?Sized>(
     root: &Expr,
     row: &T,

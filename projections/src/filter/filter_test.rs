@@ -158,8 +158,8 @@ fn piece() -> impl Strategy<Value = String> {
     ]
 }
 
-/// What a filter says, its opposite denies, and saying it twice changes nothing; whoever is refused
-/// is told why.
+/// What a filter says, its opposite denies, and saying it twice changes nothing; a refusal names
+/// its reason.
 fn agrees_with_itself(text: &str) -> Result<(), TestCaseError> {
     let row = row();
     let passes = match answer(text, &row) {

@@ -99,7 +99,7 @@ pub enum FilterError {
     /// The operator cannot be used on a value of that kind.
     #[error("cannot perform {operation} on type {kind} for selector: {selector:?}")]
     Operand {
-        /// What was asked: `equality`, `in/contains operations`, …
+        /// The operation: `equality`, `in/contains operations`, …
         operation: &'static str,
         /// Kind of the value found.
         kind: &'static str,
@@ -122,7 +122,7 @@ pub enum FilterError {
     TooCostly,
 }
 
-/// A compiled filter. Compile once per request or event, then ask it about many rows.
+/// A compiled filter. Compile once per request or event, then match many rows.
 #[derive(Debug, Clone)]
 pub struct Filter {
     root: ast::Expr,
@@ -155,7 +155,7 @@ impl Filter {
         self.matches_in_steps(row).map(|(passes, _)| passes)
     }
 
-    /// Whether the row passes, and how many steps it took to tell, at most [`MAX_STEPS`].
+    /// Whether the row passes, and how many steps that took, at most [`MAX_STEPS`].
     ///
     /// # Errors
     /// As for [`Filter::matches`].

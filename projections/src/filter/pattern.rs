@@ -17,7 +17,7 @@ const MAX_REPEAT: u32 = 1000;
 /// Compiles a pattern as Go means it; the error is a sentence for people.
 ///
 /// # Errors
-/// Why it is none, or that it is too large.
+/// Why it is no pattern, or that it is too large.
 pub fn compile(pattern: &str) -> Result<Regex, String> {
     let rewritten = Rewriter {
         chars: pattern.chars().collect(),

@@ -77,13 +77,13 @@ pub enum ReadError {
     /// No field or key of that name.
     #[error("couldn't find key: struct field with name {0:?}")]
     Unknown(String),
-    /// The path goes on through something that has no parts.
+    /// The path continues through something that has no parts.
     #[error("invalid value kind: {0}")]
     NoParts(&'static str),
     /// An index beyond the list.
     #[error("index {index} is out of range (length = {length})")]
     OutOfRange {
-        /// The index asked for.
+        /// The requested index.
         index: i64,
         /// The list's length.
         length: usize,
@@ -303,7 +303,7 @@ impl<'p> Serializer for ValueReader<'p> {
     }
 }
 
-/// A list: keeps its elements, or goes on into one of them.
+/// A list: keeps its elements, or descends into one of them.
 struct ListReader<'p> {
     path: &'p [String],
     wanted: i64,
@@ -395,7 +395,7 @@ impl ser::SerializeTupleStruct for ListReader<'_> {
     }
 }
 
-/// A map: keeps its keys, or goes on into one of its values.
+/// A map: keeps its keys, or descends into one of its values.
 struct MapReader<'p> {
     path: &'p [String],
     keys: Vec<String>,
@@ -440,7 +440,7 @@ impl ser::SerializeMap for MapReader<'_> {
     }
 }
 
-/// A struct: goes on into the field that the path names.
+/// A struct: descends into the field that the path names.
 struct StructReader<'p> {
     path: &'p [String],
     found: Option<Lookup>,

@@ -270,7 +270,7 @@ impl<'a> SetDraft<'a> {
 }
 
 /// Builds the sets of live rows that are due: of every table whose past is kept, at its next mark.
-/// Returns the newest mark built; none if nothing was due. The writer may go on meanwhile.
+/// Returns the newest mark built; none if nothing was due. The writer may continue meanwhile.
 ///
 /// # Errors
 /// A failed read or write; calling it again begins that set anew.

@@ -1,4 +1,4 @@
-//! The past: what rows were, what events changed, and how far back that is told.
+//! The past: what rows were, what events changed, and how far back that is kept.
 //!
 //! **What it is.** The encodings of `history` ([`history`], [`alive`]), `changes` and `postings`
 //! ([`changes`]); the [`recorder`] that writes them while an event ends; walks over tables and
@@ -9,8 +9,8 @@
 //!
 //! **Invariants.** Each version of a row and each index entry that ended is here once, with the
 //! index of its end; the living ones are not here. An event's changes are one entry. Nothing is
-//! forgotten above the floor, and nothing below it is asked for. Sets of live rows answer nothing
-//! by themselves: without them only the way is longer.
+//! forgotten above the floor, and no read asks for the state below it. Sets of live rows answer
+//! nothing by themselves: without them only the way is longer.
 //!
 //! Start reading at [`history`], then [`walks`].
 

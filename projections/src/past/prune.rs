@@ -32,11 +32,11 @@ pub struct Pruned {
 }
 
 /// Forgets what only questions below the floor could want: changes, postings and outcomes up to it,
-/// and of every key the versions and index entries that had ended by then. The writer may go on
+/// and of every key the versions and index entries that had ended by then. The writer may continue
 /// meanwhile.
 ///
 /// # Errors
-/// A failed read or write; calling it again goes on.
+/// A failed read or write; the next call continues.
 pub(crate) fn prune(
     db: &Database,
     registry: &Registry,

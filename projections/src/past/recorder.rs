@@ -36,7 +36,7 @@ pub(crate) struct Recorder<'a> {
 }
 
 impl Recorder<'_> {
-    /// Writes the entry of the event, now that all of it is told.
+    /// Writes the entry of the event, now that all its changes are recorded.
     pub(crate) fn finish(self, kind: EventKind) {
         let RecorderMemory { changes, bytes, .. } = self.record;
         changes.finish((self.index, kind), bytes, self.out);

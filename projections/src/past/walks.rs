@@ -26,7 +26,7 @@ pub(crate) struct PastRows<'a> {
 
 /// How the rows are found.
 enum LookupPath<'a> {
-    /// Nothing was asked for yet.
+    /// Nothing was read yet.
     Unopened(Range),
     /// By a walk over all that is and was there.
     Merged(Box<Merged<'a>>),

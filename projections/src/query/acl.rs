@@ -1,4 +1,4 @@
-//! Who holds what: policies, tokens and roles, as they are now. Links that lead nowhere any more
+//! Which tokens and roles hold which policies, as they are now. Links that lead nowhere any more
 //! are left out, whatever the stored rows still hold.
 
 use std::collections::BTreeSet;

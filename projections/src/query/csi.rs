@@ -28,7 +28,7 @@ pub struct Volume {
     /// The volume and its claims, complete; those of allocations that are gone or have ended are
     /// among the past ones.
     pub row: CsiVolumeRow,
-    /// Its plugin; none while nothing runs it and no job asks for it.
+    /// Its plugin; none while nothing runs it and no job wants it.
     pub plugin: Option<Arc<CsiPluginRow>>,
 }
 
@@ -53,7 +53,7 @@ impl Volume {
             && (!self.row.volume.controller_required || plugin.controllers_healthy > 0)
     }
 
-    /// The volume as the API shows it: with the health of its plugin, who holds it, and without
+    /// The volume as the API shows it: with the health of its plugin and its holders, and without
     /// its secrets (CSI-09).
     pub fn shown(&self) -> CsiVolume {
         let mut shown = self.row.volume.clone();
@@ -172,8 +172,8 @@ fn is_over(held: Option<&AllocRow>) -> bool {
 }
 
 /// The volumes (namespace, id) on which the change of an allocation at an index may have left a
-/// past claim: those that it asks for, once it is over. Of one that is gone it is what it asked for
-/// before; none where that is not known any more: then it may be any volume.
+/// past claim: those that it requests, once it is over. For an allocation that is gone they are
+/// those it requested before; `None` where that is not known any more: then it may be any volume.
 pub fn left_by(view: &View, alloc: &Id, index: u64) -> QueryResult<Option<Vec<(String, String)>>> {
     let held = view.row::<Allocs>(alloc)?;
     if !is_over(held.as_deref()) {
@@ -269,7 +269,7 @@ pub fn volumes_of_plugin(
     from.rows_by::<CsiVolumesByPlugin>(scan).collect()
 }
 
-/// The CSI volumes that a group asks for, by the source each allocation of its own gets.
+/// The CSI volumes that a group requests, by the source each allocation of its own gets.
 pub fn requested_for(group: &TaskGroup, alloc_name: &str) -> Vec<(String, VolumeRequest)> {
     requested_of_type(group, alloc_name, volume_type::CSI)
 }
@@ -293,7 +293,7 @@ pub(super) fn requested_of_type(
         .collect()
 }
 
-/// The requests of an allocation for CSI volumes: source, and how it is asked for.
+/// The requests of an allocation for CSI volumes: source, and how it is requested.
 pub fn requests_of_alloc(
     from: &impl ReadRows,
     row: &AllocRow,
@@ -305,7 +305,7 @@ pub fn requests_of_alloc(
     Ok(group.map_or_else(Vec::new, |group| requested_for(group, &row.alloc.name)))
 }
 
-/// The volumes that the allocations of a node ask for, by (namespace, id) (CSI-47).
+/// The volumes that the allocations of a node request, by (namespace, id) (CSI-47).
 pub fn volumes_of_node(from: &impl ReadRows, node: &str) -> QueryResult<Vec<Arc<CsiVolumeRow>>> {
     let mut found = BTreeMap::new();
     for row in from.rows_by::<AllocsByNode>(Scan::with_key_prefix::<Id>(node)) {
@@ -384,8 +384,8 @@ pub fn plugin(from: &impl ReadRows, id: &str) -> QueryResult<Option<PluginNodes>
 }
 
 /// Whether what a node reports of a plugin still stands: the allocation that runs it has not ended.
-/// A node tells so some seconds later than the allocation does. What no allocation runs stands by
-/// itself.
+/// A node reports that some seconds later than the allocation does. A plugin that no allocation
+/// runs stands by itself.
 pub(crate) fn counts(from: &impl ReadRows, plugin: &str, info: &CsiInfo) -> QueryResult<bool> {
     if info.alloc_id.is_empty() {
         return Ok(true);

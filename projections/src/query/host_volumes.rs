@@ -1,4 +1,4 @@
-//! Host volumes: who uses them, and which groups hold the sticky ones.
+//! Host volumes: which allocations use them, and which groups hold the sticky ones.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::tables::alloc_jobs::AllocJobs;
 use crate::tables::host_volume_claims::HostVolumeClaims;
 use crate::tables::host_volumes::{HostVolumes, HostVolumesByName};
 
-/// The host volumes that a group asks for, by the name that each allocation of its own gets.
+/// The host volumes that a group requests, by the name that each allocation of its own gets.
 pub fn requested_for(group: &TaskGroup, alloc_name: &str) -> Vec<(String, VolumeRequest)> {
     super::csi::requested_of_type(group, alloc_name, volume_type::HOST)
 }
@@ -58,8 +58,8 @@ pub fn on_node(
     Ok(None)
 }
 
-/// The nodes that have, or are to have, a volume of this name: it is one volume's there, whatever
-/// its namespace.
+/// The nodes that have, or are to have, a volume of this name: on a node one volume has it,
+/// whatever its namespace.
 pub fn nodes_with(from: &impl ReadRows, name: &str) -> QueryResult<BTreeSet<String>> {
     let mut nodes = BTreeSet::new();
     for row in from.rows::<HostVolumes>(Scan::all()) {

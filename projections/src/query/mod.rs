@@ -1,10 +1,10 @@
-//! Questions about drover's tables: one implementation each.
+//! Queries over drover's tables: one implementation each.
 //!
-//! **What it is.** What apply and the leader's decisions both ask, over whatever can be read
-//! ([`ReadRows`]: EV-08, EV-09), and where a subscription finds its events (`positions`).
+//! **What it is.** The queries that apply and the leader's decisions share, over whatever can be
+//! read ([`ReadRows`]: EV-08, EV-09), and where a subscription finds its events (`positions`).
 //!
-//! **What it must not know.** No event and nothing that writes: apply asks here, never the other
-//! way round. It imports the tables, and what a view and the past can tell.
+//! **What it must not know.** No event and nothing that writes: apply calls it, never the other way
+//! round. It imports the tables, and what a view and the past can read.
 //!
 //! **Invariants.** The same rows give the same answer, be they read from a view or from the
 //! transaction of an event. Nothing is remembered from one question to the next.
@@ -124,7 +124,7 @@ pub fn has_eval(from: &impl ReadRows, key: JobKey<'_>) -> QueryResult<bool> {
     from.any_by::<EvalsByJob>(scan)
 }
 
-/// The evaluations of the job that wait for room.
+/// The evaluations of the job that wait for capacity.
 pub fn blocked_evals(from: &impl ReadRows, key: JobKey<'_>) -> QueryResult<Vec<Arc<Evaluation>>> {
     let scan = Scan::with_key_prefix::<(String, String)>(key);
     let mut blocked = Vec::new();
@@ -137,8 +137,8 @@ pub fn blocked_evals(from: &impl ReadRows, key: JobKey<'_>) -> QueryResult<Vec<A
     Ok(blocked)
 }
 
-/// The jobs with an open evaluation that cannot be read: of theirs [`blocked_evals`] fails, and
-/// with it whoever applies that an evaluation of theirs has ended.
+/// The jobs with an open evaluation that cannot be read: for these [`blocked_evals`] fails, and
+/// with it the applier of an event that ends one of their evaluations.
 ///
 /// # Errors
 /// Those of the database.

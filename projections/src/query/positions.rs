@@ -2,8 +2,9 @@
 //!
 //! A row's own key is answered by its history, a filter key by an index of its table, living and
 //! dead entries alike, and what no index answers by `postings`. The cost follows what matches, not
-//! what is skipped. An index may be named where the row had the key only before or after; whoever
-//! reads the change compares its stream keys, so nothing is missed and nothing told wrongly.
+//! what is skipped. An index may be named where the row had the key only before or after; the
+//! reader of the change compares its stream keys, so nothing is missed and nothing reported
+//! wrongly.
 
 use std::collections::BTreeSet;
 
@@ -184,7 +185,7 @@ impl Finder<'_> {
             }
             Topic::CsiPlugin => self.row::<CsiPlugins>(key),
             Topic::Variable => self.row::<Variables>((space, key)),
-            // Events of these are told themselves: no row stands for them.
+            // Events of these topics are published themselves: no row stands for them.
             Topic::Operator
             | Topic::Cluster
             | Topic::Configuration

@@ -1,7 +1,7 @@
-//! A walk over `changes` that takes apart only what it is asked to.
+//! A walk over `changes` that takes apart only what its caller reads.
 //!
-//! A reader who wants little of much looks at the kind and the topics of an entry, which costs no
-//! allocation, and decodes the changes of those that may be his.
+//! A reader that wants few of many entries looks at the kind and the topics of each, which costs no
+//! allocation, and decodes the changes only where it may want them.
 
 use drover_events::EventKind;
 
@@ -33,7 +33,7 @@ impl View {
         ChangeCursor { walk }
     }
 
-    /// The indexes of the newest events of which a topic was told, `most` at most, oldest first.
+    /// The indexes of the newest events that a topic has, `most` at most, oldest first.
     pub fn newest_published(&self, most: usize) -> Result<Vec<u64>, StorageError> {
         let mut cursor = self.walk_changes(0, u64::MAX, true);
         let mut indexes = Vec::new();

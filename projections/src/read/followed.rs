@@ -1,5 +1,5 @@
-//! Which rows changed since somebody looked last: for whoever keeps something about each row of a
-//! table and wants to read anew only what changed.
+//! Which rows changed since a follower looked last: for caches that keep something about each row
+//! of a table and read anew only what changed.
 
 use std::sync::{Arc, Weak};
 
@@ -12,7 +12,7 @@ use crate::engine::layer::RowKey;
 use crate::engine::table::Table;
 use crate::read::view::View;
 
-/// Changed rows that wait for whoever follows; beyond that all rows are to be read.
+/// Changed rows that are kept for a follower; beyond that it has to read all rows.
 const MOST: usize = 100_000;
 
 /// The changes of some tables since [`Followed::take`] was called last.
@@ -52,8 +52,8 @@ impl ChangedRow {
 }
 
 impl Followed {
-    /// What changed up to the view and was not told yet, in the order of keys; none where nobody
-    /// knows, as at first: then all rows are to be read in this view.
+    /// What changed up to the view and was not taken yet, in the order of keys; `None` where that
+    /// is not known, as at first: then all rows are to be read in this view.
     pub fn take(&self, view: &View) -> Option<Vec<ChangedRow>> {
         let index = view.index();
         let mut changed = self.0.changed.lock();
@@ -73,7 +73,7 @@ impl Followed {
     }
 }
 
-/// Who tells what changes.
+/// A source of changes.
 pub trait Notifies {
     /// Follows the rows of some tables from now on.
     fn follow(&self, tables: &[u16]) -> Followed;
@@ -85,14 +85,14 @@ impl<T: Notifies> Notifies for Arc<T> {
     }
 }
 
-/// Somebody who keeps something about each row of some tables: a cache of the view.
+/// A cache of the view, which keeps something about each row of some tables.
 pub trait Follow {
     /// The tables whose changes it follows.
     const TABLES: &'static [u16];
     /// What else it takes to read a row.
     type With;
 
-    /// Where it is told what changed, once it has asked.
+    /// Where it finds what changed, once it follows.
     fn followed(&mut self) -> &mut Option<Followed>;
 
     /// Forgets what it knew, and reads all rows.
@@ -113,7 +113,7 @@ pub trait Follow {
     ) -> Result<(), StorageError>;
 
     /// Brings what is kept up to the view: by the rows that changed, in the order of their tables,
-    /// or by all where nobody knows which did. After an error it is all the next time.
+    /// or by all rows where it is not known which did. After an error the next call reads all rows.
     ///
     /// # Errors
     /// Rows cannot be read.
@@ -137,7 +137,7 @@ pub trait Follow {
     }
 }
 
-/// All who follow.
+/// All followers.
 #[derive(Debug, Default)]
 pub(crate) struct Followers(Mutex<Vec<Weak<Follower>>>);
 
@@ -158,8 +158,8 @@ impl Followers {
         });
     }
 
-    /// The database was replaced: nobody knows what changed. Whoever follows may be about to read
-    /// all in a view of the former one, and reads all once more then.
+    /// The database was replaced: it is not known what changed. A follower may be about to read all
+    /// rows in a view of the former one, and then reads all once more.
     pub(crate) fn forget(&self) {
         self.each(|follower| {
             *follower.changed.lock() = Changed {
@@ -169,7 +169,7 @@ impl Followers {
         });
     }
 
-    /// Somebody follows the rows of some tables from now on.
+    /// A new follower of the rows of some tables.
     pub(crate) fn follow(&self, tables: &[u16]) -> Followed {
         let follower = Arc::new(Follower {
             tables: tables.to_vec(),

@@ -14,7 +14,7 @@ use crate::engine::position::{self, APPLIED, decode_position};
 /// The refused events that a database knows of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RefusedEvents {
-    /// What is told begins behind this index.
+    /// What is kept begins behind this index.
     pub floor: u64,
     /// The last index whose outcome is on the disk.
     pub upto: u64,

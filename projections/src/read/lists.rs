@@ -1,10 +1,10 @@
 //! Rendered lists: the hottest reads, kept ready to be sent.
 //!
 //! A [`List`] says how a row of a table is shown in a list and how the list is ordered. The first
-//! read renders all rows; after that only those that changed are rendered again, when somebody
-//! asks. A [`ListSnapshot`] holds the rendered rows in chunks of [`bytes::Bytes`] that are shared
-//! between versions, so a whole list is sent without copying or decoding anything, and a page is
-//! two slices.
+//! read renders all rows; after that only those that changed are rendered again, at the next read.
+//! A [`ListSnapshot`] holds the rendered rows in chunks of [`bytes::Bytes`] that are shared between
+//! versions, so a whole list is sent without copying or decoding anything, and a page is two
+//! slices.
 //!
 //! It is a cache of the projections: bounded in bytes, dropped when rows change far more often than
 //! the list is read, and built again on demand. It never answers for another index than it says. A
@@ -62,7 +62,7 @@ struct ListState {
     tables: Vec<u16>,
     pending: Mutex<Pending>,
     state: Mutex<ListCells>,
-    /// Who waits for the state to be let go.
+    /// Reads that wait for the state to be let go.
     let_go: Watch,
 }
 
@@ -404,17 +404,18 @@ pub enum Listed {
     Ready(ListSnapshot),
     /// It is larger than what is kept ready: walk the rows.
     TooLarge,
-    /// Somebody is rendering it. Ask again when this is over, and hold up nobody until then.
+    /// Another read is rendering it. Call again when the waiter is ready, and hold up no thread
+    /// until then.
     Busy(Waiter),
 }
 
-/// The state of a list, held. It is let go before who waits for it is told.
+/// The state of a list, held. It is let go before its waiters are notified.
 struct ListGuard<'a> {
     state: MutexGuard<'a, ListCells>,
     _reported: ListNotifier<'a>,
 }
 
-/// Wakes who waits for a list.
+/// Wakes the waiters of a list.
 struct ListNotifier<'a>(&'a Watch);
 
 impl Drop for ListNotifier<'_> {
@@ -424,7 +425,7 @@ impl Drop for ListNotifier<'_> {
 }
 
 impl ListState {
-    /// Its state, if nobody else holds it.
+    /// Its state, unless another read holds it.
     fn try_hold(&self) -> Option<ListGuard<'_>> {
         Some(ListGuard {
             state: self.state.try_lock()?,
@@ -432,7 +433,7 @@ impl ListState {
         })
     }
 
-    /// Its state, or what becomes ready once whoever holds it has let it go.
+    /// Its state, or a waiter that becomes ready once its holder has let it go.
     fn hold(&self) -> Result<ListGuard<'_>, Waiter> {
         self.try_hold().map_or_else(
             || {
@@ -452,8 +453,8 @@ impl ListState {
         noted
     }
 
-    /// The rows noted up to an index, once each; none if notes were dropped meanwhile, so that
-    /// nobody knows what changed.
+    /// The rows noted up to an index, once each; none if notes were dropped meanwhile, so that it
+    /// is not known what changed.
     fn take_pending(&self, index: u64) -> Option<Vec<RowKey>> {
         let mut pending = self.pending.lock();
         let rows = pending.rows.as_mut()?;

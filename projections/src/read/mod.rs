@@ -1,14 +1,14 @@
 //! Readers: what is visible at one index, or was at an earlier one.
 //!
 //! **What it is.** Views ([`view`]) with their cursors over rows, parts of rows ([`part`]) and
-//! changes ([`change_cursor`]); what an audit and an operator ask of tables by number ([`trail`],
+//! changes ([`change_cursor`]); what audits and operators read of tables by number ([`trail`],
 //! [`inspect`]); pages ([`page`]); lists that are kept rendered ([`lists`]) and caches that follow
 //! what changes ([`followed`]); and the outcomes of a database that another process writes
 //! ([`kept`]).
 //!
-//! **What it must not know.** Nothing is written here. No table of drover's, so no question about
-//! one (`query`), and nobody who holds the database: lists and followers are handed a view, or the
-//! way to one. It imports the engine and the past.
+//! **What it must not know.** Nothing is written here. No table of drover's, so no query over one
+//! (`query`), and no holder of the database: lists and followers are handed a view, or the way to
+//! one. It imports the engine and the past.
 //!
 //! **Invariants.** A view shows one index, whatever is applied meanwhile, and keeps the database
 //! alive that it reads from. What is kept in memory never answers for another index than it says.

@@ -1,8 +1,8 @@
 //! Pages of a list: where one starts, when it is full, what the next one is called.
 //!
 //! Lists in the API and rule-shaped events in apply use this one pager, so a page that a command
-//! names is the page that apply works on. It knows neither tables nor requests: it is fed rows in
-//! order and told each row's token.
+//! names is the page that apply works on. It knows neither tables nor requests: it is given rows in
+//! order, with each row's token.
 //!
 //! Invariants:
 //! - A token names the **first row of the next page**, inclusive. If that row is gone by then, the
@@ -141,7 +141,7 @@ impl Pager {
         self.reverse
     }
 
-    /// Decides about the next row in order; `matches` is asked only when the answer counts.
+    /// Decides about the next row in order; `matches` is called only when its result counts.
     ///
     /// # Errors
     /// What `matches` says.

@@ -1,4 +1,4 @@
-//! What an audit asks: any row by its table's number, when a row changed, and what differs between
+//! What an audit reads: any row by its table's number, when a row changed, and what differs between
 //! two indexes.
 //!
 //! Keys are encoded, as a [`Change`](crate::Change) carries them, and rows are JSON with the names

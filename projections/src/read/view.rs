@@ -266,7 +266,7 @@ impl View {
         std::iter::from_fn(move || cursor.next_keyed().transpose())
     }
 
-    /// A walk over a range of the table that decodes only what it is asked to.
+    /// A walk over a range of the table that decodes only what its caller reads.
     pub fn cursor<T: Table>(&self, scan: &Scan) -> Cursor<'_, T> {
         let mut range = scan.absolute(&T::ID.to_be_bytes());
         if self.forgot::<T>() {
@@ -278,7 +278,7 @@ impl View {
         }
     }
 
-    /// A walk over a range of an index that reads only the rows it is asked for.
+    /// A walk over a range of an index that reads only the rows its caller wants.
     pub fn index_cursor<I: Index>(&self, scan: &Scan) -> IndexCursor<'_, I> {
         let walk = match self.past {
             Some(_) => Entries::Unopened(scan.clone()),
@@ -506,7 +506,7 @@ pub struct IndexCursor<'a, I> {
 /// Where an index cursor's entries come from.
 enum Entries<'a> {
     Present(EntryCursor<'a>),
-    /// A walk over the past that nothing was asked of yet.
+    /// A walk over the past that has read nothing yet.
     Unopened(Scan),
     Past(Box<PastEntries<'a>>),
 }

@@ -102,7 +102,7 @@ fn a_flush_has_time_before_apply_waits_for_it() {
 }
 
 /// Applies so many batches of one row each, or of one of so many bytes; returns how often a flush
-/// was asked for.
+/// was requested.
 fn requested(options: DatabaseOptions, batches: u64, bytes: usize) -> u64 {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("asked");
@@ -118,7 +118,7 @@ fn requested(options: DatabaseOptions, batches: u64, bytes: usize) -> u64 {
             guards: Vec::new(),
         };
         assert_eq!(writer.apply_batch(&[step]).unwrap().len(), 1);
-        // One at a time: the next is asked for when this one is over.
+        // One at a time: the next is requested when this one is over.
         writer.wait_for_last_flush();
     }
     writer.flushes()

@@ -12,7 +12,7 @@ use crate::store::projections::Projections;
 use crate::store::writer::Writer;
 
 impl Writer {
-    /// Raises the index at which the past begins that is told here; on the disk when this returns.
+    /// Raises the index at which the past begins that is kept here; on the disk when this returns.
     ///
     /// # Errors
     /// A failed write.
@@ -45,11 +45,11 @@ impl Writer {
 impl Projections {
     /// Forgets what only questions below the floor could want: changes, postings and outcomes up
     /// to it, and of every key the versions and index entries that had ended by then. Any thread
-    /// may call this while the writer goes on; what was forgotten up to this floor before costs
+    /// may call this while the writer continues; what was forgotten up to this floor before costs
     /// nothing.
     ///
     /// # Errors
-    /// A failed read or write; calling it again goes on.
+    /// A failed read or write; the next call continues.
     pub fn prune(&self) -> Result<Pruned, StorageError> {
         let floor = self.visible().position.floor;
         prune::prune(&self.database(), self.registry(), floor)
@@ -57,7 +57,7 @@ impl Projections {
 
     /// Builds the sets of live rows that are due: of every table whose past is kept, at its next
     /// mark. Returns the newest mark built; none if nothing was due. Any thread may call this while
-    /// the writer goes on.
+    /// the writer continues.
     ///
     /// # Errors
     /// A failed read or write; calling it again begins that set anew.

@@ -1,4 +1,4 @@
-//! What everybody else holds: the database in use, what is visible of it, and who waits for it.
+//! What all other code holds: the database in use, what is visible of it, and its waiters.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

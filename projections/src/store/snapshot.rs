@@ -3,7 +3,8 @@
 //! A snapshot is a directory of sorted table files (`rows`, `index`) and `manifest.json`, written
 //! from one view. It holds every table, derived ones too, and nothing of the past: history, changes,
 //! postings and outcomes are filled from the log. The reader computes every digest again before it
-//! believes what it took in. A server that dies half-way opens empty and asks again.
+//! believes what it took in. A server that dies half-way opens empty and requests the snapshot
+//! again.
 
 use std::fs;
 use std::path::Path;
@@ -238,7 +239,7 @@ impl Writer {
             }
             *digests.of(table.id()) = digest;
         }
-        // Of the indexes there is no digest, but every block has a checksum.
+        // Indexes have no digest, but every block has a checksum.
         let mut walk = ScanSource::Live(&db).walk(Family::Index, Scan::all().absolute(&[]));
         while walk.advance()? {}
         let position = Position {

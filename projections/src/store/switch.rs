@@ -1,9 +1,9 @@
-//! Another database in the place of the one in use, while everybody goes on reading.
+//! Another database in the place of the one in use, while readers continue.
 //!
 //! The writer is the one that switches, between two batches: what it shows next is of the new
-//! database. A view keeps the database alive that it was taken from, so whoever reads goes on
-//! reading there. Whoever waits for changes waits on ([`crate::Watch`] stays), and is woken at once
-//! where the two are not equal.
+//! database. A view keeps the database alive that it was taken from, so its reader continues there.
+//! Waiters for changes stay ([`crate::Watch`] stays), and are woken at once where the two databases
+//! are not equal.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::engine::unreadable;
 use crate::read::view::Visible;
 use crate::store::writer::{Flusher, Writer};
 
-/// The database that was in use. It closes when this is dropped and nobody reads from it; what it
-/// has in memory is flushed then, so whoever drops it waits for the disk.
+/// The database that was in use. It closes when this is dropped and no view reads from it; what it
+/// has in memory is flushed then, so the thread that drops it waits for the disk.
 pub struct Former {
     /// Its last flush, waited for before it closes.
     _flusher: Flusher,
@@ -22,7 +22,7 @@ pub struct Former {
 }
 
 impl Former {
-    /// Whether somebody still reads from it, or a flush of it is on its way: its files may not be
+    /// Whether a view still reads from it, or a flush of it is on its way: its files may not be
     /// moved.
     pub fn is_read(&self) -> bool {
         Arc::strong_count(&self.db) > 1
@@ -31,9 +31,9 @@ impl Former {
 
 /// Why the databases did not change places.
 pub enum Unswitched {
-    /// The new one stands at another index: its writer, to go on with.
+    /// The new one stands at another index: its writer, to continue with.
     Elsewhere(Writer),
-    /// These tables are different: its writer, for whoever wants them to change places still.
+    /// These tables are different: its writer, for a caller that switches all the same.
     Different(Writer, Vec<&'static str>),
     /// One of the databases fails.
     Failed(StorageError),

@@ -31,7 +31,7 @@ fn readers_of_the_old_database_finish_there_and_the_next_read_is_of_the_new_one(
     drop(before);
     assert!(!former.is_read());
     drop(former);
-    // The writer goes on in the new one, and whoever waited is woken.
+    // The writer continues in the new one, and waiters are woken.
     let id = "00000000-0000-4000-8000-000000000009";
     apply(&mut writer, &[step(601, vec![Op::Put(thing(id, 9))])], &[1]);
     assert!(waiter.is_woken());
@@ -78,8 +78,8 @@ fn another_index_or_another_state_is_not_taken_unless_forced() {
     assert!(waiter.is_woken(), "the state is another");
 }
 
-/// The flush of the former database is on its way: whoever writes the new one waits for none, and
-/// asks for its own.
+/// The flush of the former database is on its way: the writer of the new one waits for none, and
+/// requests its own.
 #[test]
 fn a_flush_of_the_former_database_holds_up_nobody() {
     let dir = tempfile::tempdir().unwrap();
@@ -88,7 +88,7 @@ fn a_flush_of_the_former_database_holds_up_nobody() {
     let (_, mut writer) = with(&path, |options| options.flush_every = 10);
     let mut new = filled(dir.path(), "new", &steps);
     let gate = writer.flush_gate();
-    // Whoever drops it waits for the flush, so it is declared before what holds the flush: where an
+    // Dropping it waits for the flush, so it is declared before what holds the flush: where an
     // assertion fails, that is let go first.
     let former;
     let held = gate.lock();

@@ -1,8 +1,8 @@
 //! An event tried out: whether everything can be read that apply would read of it.
 //!
-//! An applier that cannot read a row stops, with all that is behind the event. Whoever can wait, or
-//! leave one of many out, tries the event out first. It is apply itself that is run, over layers of
-//! its own that nobody writes out: so the two cannot come to read different rows.
+//! An applier that cannot read a row stops, with all that is behind the event. A caller that can
+//! wait, or can leave one of many events out, tries the event out first. It is apply itself that is
+//! run, over layers of its own that are never written, so a trial reads the same rows as apply.
 
 use drover_events::{Event, EventId, Guard};
 
@@ -18,7 +18,7 @@ impl View {
     /// Does what apply would do with an event as the next one, and keeps nothing of it.
     ///
     /// # Errors
-    /// What the applier would stop at. That the event would be refused is none.
+    /// What the applier would stop at. That the event would be refused is no error.
     pub fn try_out(&self, event: &Event, guards: &[Guard]) -> Result<(), StorageError> {
         let position = self.position();
         let ctx = Ctx {
@@ -40,7 +40,7 @@ impl View {
             touched: &mut touched,
             index: ctx.index,
         };
-        // What a guard asks for may be on its way: whether it holds now says nothing of then.
+        // What a guard requires may be on its way: whether it holds now says nothing of later.
         for tried in [
             guards::check(&txn, guards),
             apply::dispatch(&mut txn, &ctx, event).map(drop),

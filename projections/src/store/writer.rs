@@ -54,10 +54,10 @@ pub struct Writer {
     pub(crate) tables: Vec<u64>,
     flush_at: u64,
     flushed: u64,
-    /// Rows and bytes written since the last flush was asked for.
+    /// Rows and bytes written since the last flush was requested.
     unflushed: (usize, usize),
     flusher: Flusher,
-    /// How often one was asked for.
+    /// How often one was requested.
     flushes: u64,
     canonical: Canonical,
     record: RecorderMemory,
@@ -148,7 +148,7 @@ impl Writer {
         self.flusher.wait_to_end();
     }
 
-    /// While this is held, no flush that was asked for gets to the disk.
+    /// While this is held, no requested flush gets to the disk.
     #[cfg(test)]
     pub(crate) fn flush_gate(&self) -> Arc<parking_lot::Mutex<()>> {
         Arc::clone(&self.flusher.gate)
@@ -328,7 +328,7 @@ impl Writer {
         }
     }
 
-    /// What the rows that an event touched take in memory until they are settled, roughly.
+    /// What the rows that an event touched take in memory until their batch is written, roughly.
     fn weigh_touched(&mut self) -> Result<usize, StorageError> {
         let mut bytes = 0;
         for (table, key) in &self.touched {
@@ -460,9 +460,9 @@ impl Writer {
         }
     }
 
-    /// Goes on as the writer of another database, whose writer is given up for it, with the flush
-    /// of it that may be on its way. That of the database before is handed out: whoever closes that
-    /// one waits for it, and not the writer.
+    /// Continues as the writer of another database, whose own writer is given up for it, with that
+    /// database's flush that may be on its way. The flush of the database before is handed out: the
+    /// thread that closes that database waits for it, and not the writer.
     pub(crate) fn take_over(&mut self, new: Writer) -> Flusher {
         self.layers = new.layers;
         self.kept = new.kept;

@@ -38,7 +38,7 @@ impl Table for AclTokens {
 }
 
 /// What a token is found by: the SHA-256 of a domain and its secret, in hexadecimal. Secrets are
-/// random UUIDs, so nobody finds one by trying.
+/// random UUIDs, so trying finds none.
 pub fn secret_hash(secret: &str) -> String {
     hash_of("drover acl token secret", secret)
 }

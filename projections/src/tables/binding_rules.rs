@@ -1,4 +1,4 @@
-//! `binding_rules`: what somebody who signed in may be.
+//! `binding_rules`: the roles and policies that logins get.
 
 use drover_events::Topic;
 use drover_events::model::AclBindingRule;

@@ -1,6 +1,6 @@
 //! The claims of a CSI volume: what one may take, how it is taken back step by step, and what a
 //! description may change. Pure: rows in, rows or refusals out. Apply and the leader's decisions
-//! both ask here, so that both say the same (CSI-06, CSI-24).
+//! both call this, so that both say the same (CSI-06, CSI-24).
 
 use std::collections::BTreeMap;
 
@@ -17,13 +17,13 @@ impl CsiVolumeRow {
         known.into_iter().find_map(|claims| claims.get(alloc))
     }
 
-    /// Whether anybody holds anything of it, or what he held is not yet free (CSI-37).
+    /// Whether an allocation holds it, or held it and the claim is not yet free (CSI-37).
     pub fn in_use(&self) -> bool {
         self.holders().next().is_some()
     }
 
-    /// Whether nothing is left to do for it: it is not used, no detach of it is unconfirmed, and
-    /// nobody deletes it.
+    /// Whether nothing is left to do for it: it is not used, no detach of it is unconfirmed, and it
+    /// is not being deleted.
     pub fn is_at_rest(&self) -> bool {
         !self.in_use() && self.past_claims.is_empty() && self.deleting == 0
     }
@@ -42,12 +42,12 @@ impl CsiVolumeRow {
         held.is_some_and(|claim| self.volume.controller_required && !claim.published)
     }
 
-    /// Every claim there is, each as far as it was given back, with its allocation; not what only
-    /// settles.
+    /// Every claim that is held, each as far as it was given back, with its allocation; not those
+    /// whose detach is only unconfirmed.
     pub fn claims(&self) -> impl Iterator<Item = (&str, &CsiVolumeClaimed)> {
         let mut known = BTreeMap::new();
-        // What is past is further on than what the lists of holders say of it; of one who reads
-        // and writes, that he writes.
+        // A past claim is further on than the lists of holders say; an allocation that reads and
+        // writes counts as a writer.
         for claims in [&self.read_claims, &self.write_claims, &self.past_claims] {
             let held = claims.iter().filter(|(_, claim)| is_held(claim));
             known.extend(held.map(|(alloc, claim)| (alloc.as_str(), claim)));
@@ -67,7 +67,7 @@ impl CsiVolumeRow {
         readers.chain(writers).chain(past).map(String::as_str)
     }
 
-    /// Whether an allocation may have a claim beside those there are: what is asked for must allow
+    /// Whether an allocation may have a claim beside those there are: the requested mode must allow
     /// it, and so must every claim that others hold.
     pub fn has_capacity(&self, alloc: &str, mode: u8, wanted: &str) -> bool {
         // What is past is not free: its allocations count as long as the lists hold them.
@@ -173,7 +173,7 @@ impl CsiVolumeRow {
     }
 
     /// Takes a claim back by one step or several; whether that changes anything. A claim that is
-    /// not there and a step that is done already change nothing, so that every step may be told
+    /// not there and a step that is done already change nothing, so that every step may be reported
     /// twice (CSI-34); a claim keeps what it was (CSI-32).
     pub fn release(&mut self, step: &CsiVolumeClaimed) -> bool {
         let alloc = step.allocation_id.as_str();
@@ -213,11 +213,11 @@ impl CsiVolumeRow {
 }
 
 impl CsiVolumeRow {
-    /// Nobody may take it from now on, for it is being deleted at its provider; or, where `since`
-    /// is 0, it is not deleted after all. Since when, Unix nanoseconds.
+    /// No allocation may take it from now on, for it is being deleted at its provider; or, where
+    /// `since` is 0, it is not deleted after all. Since when, Unix nanoseconds.
     ///
     /// # Errors
-    /// Somebody uses it.
+    /// It is in use.
     pub fn deletes(&mut self, since: i64) -> Result<bool, String> {
         if since != 0 && self.in_use() {
             return Err(format!("volume in use: {}", self.volume.id));
@@ -293,8 +293,8 @@ pub fn merge(known: &CsiVolume, new: &CsiVolume) -> Result<CsiVolume, String> {
     Ok(changed(known, new))
 }
 
-/// Refuses another place for a volume than it has. This is asked where a description is decided on,
-/// and not by [`merge`]: logs hold descriptions that apply has taken.
+/// Refuses another place for a volume than it has. This is checked where a description is decided
+/// on, and not by [`merge`]: logs hold descriptions that apply has taken.
 ///
 /// # Errors
 /// The refusal.

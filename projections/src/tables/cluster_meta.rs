@@ -6,7 +6,7 @@ use crate::engine::table::Table;
 pub struct ClusterMetaTable;
 
 drover_events::wire! {
-    /// The cluster's identity, its feature level, who led last, and, while the publisher of
+    /// The cluster's identity, its feature level, its last leader, and, while the publisher of
     /// events is behind, at which index that was said and what it had published then. At which
     /// index ACLs were bootstrapped last; 0: never.
     pub struct ClusterMeta {

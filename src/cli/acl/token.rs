@@ -124,7 +124,7 @@ async fn all(args: ListArgs, out: &Out) -> Result<()> {
     let mut table = ColumnTable::new(["Name", "Type", "Global", "Accessor ID", "Expired"]);
     for token in tokens {
         let expires = token.expiration_time.map_or(0, |time| time.nanos());
-        // Go's zero time is none.
+        // Go's zero time stands for no expiration.
         let expired = expires > 0 && expires <= now;
         table.row([
             token.name,
@@ -139,7 +139,7 @@ async fn all(args: ListArgs, out: &Out) -> Result<()> {
     Ok(())
 }
 
-/// Prints a token in the form that was asked for, else for people.
+/// Prints a token in the form that the user named, else for people.
 pub(super) fn print(format: &Format, token: Json, out: &Out) -> Result<()> {
     if !format.print(&token, out)? {
         let token: AclToken = answer::of(token)?;

@@ -1,4 +1,4 @@
-//! `agent-info`: the figures of the agent that is asked.
+//! `agent-info`: the figures of the agent that answers.
 
 use crate::cli::conn::Conn;
 use crate::cli::out::Out;

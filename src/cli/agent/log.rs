@@ -57,7 +57,7 @@ struct Whose {
 }
 
 impl Whose {
-    /// The parameters that say it.
+    /// The parameters that name it.
     async fn query(&self, client: &Client) -> Result<Vec<(&'static str, String)>> {
         let mut query = Vec::new();
         if let Some(node) = &self.node_id {

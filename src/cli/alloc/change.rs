@@ -36,7 +36,7 @@ impl Tasks {
         self.task.as_deref().or(self.task_flag.as_deref())
     }
 
-    /// Asks the allocation's node for something, of `all` where no task is named.
+    /// Requests something of the allocation's node, for `all` where no task is named.
     async fn ask(
         &self,
         (verb, all, failed): (&str, &str, &'static str),

@@ -24,7 +24,7 @@ use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Message};
 const PIECE: usize = 32 << 10;
 /// Pieces that may wait, each way.
 const WINDOW: usize = 8;
-/// How often the agent is told that somebody is there.
+/// How often the agent is notified that the session is alive.
 const BEAT: Duration = Duration::from_secs(10);
 /// After how long an agent that says nothing is taken for gone; it says something every few
 /// seconds.
@@ -189,7 +189,7 @@ impl Talk {
         };
         let _ = timeout(FAREWELL, sink.send(Message::Close(Some(bye)))).await;
         drop(output);
-        // What came is printed, if somebody takes it.
+        // What came is printed, if a reader takes it.
         match &code {
             Ok(_) => written.await?,
             Err(_) => {
@@ -225,7 +225,7 @@ impl Signals {
     }
 }
 
-/// Tells the size of the terminal, now and whenever it changes.
+/// Reports the size of the terminal, now and whenever it changes.
 fn sizes(to: mpsc::Sender<ExecIn>) -> Result<impl Future<Output = ()> + Send + 'static> {
     let mut changed = signal(SignalKind::window_change()).context("catching signals")?;
     Ok(async move {
@@ -242,8 +242,8 @@ fn sizes(to: mpsc::Sender<ExecIn>) -> Result<impl Future<Output = ()> + Send + '
     })
 }
 
-/// Sends what is typed or piped in. It has a thread of its own, which nobody waits for: a read of a
-/// terminal ends when somebody types.
+/// Sends what is typed or piped in. It has a thread of its own, which the command does not wait
+/// for: a read of a terminal ends only when the user types.
 fn typed(to: mpsc::Sender<ExecIn>, mut escape: Escape, left: Arc<Notify>) {
     std::thread::spawn(move || {
         let mut buf = vec![0; PIECE];
@@ -269,8 +269,8 @@ fn typed(to: mpsc::Sender<ExecIn>, mut escape: Escape, left: Arc<Notify>) {
 /// A piece of output: of errors or not.
 type Piece = (bool, Vec<u8>);
 
-/// Prints on a thread of its own: one who does not read holds up nothing else. What is answered
-/// second is ready when all is printed.
+/// Prints on a thread of its own: a reader that does not read holds up nothing else. The future
+/// that is returned is ready when all is printed.
 fn printer() -> (mpsc::Sender<Piece>, impl Future<Output = Result<()>>) {
     let (to, mut pieces) = mpsc::channel::<Piece>(WINDOW);
     let (done, ended) = tokio::sync::oneshot::channel();
@@ -295,7 +295,7 @@ fn printer() -> (mpsc::Sender<Piece>, impl Future<Output = Result<()>>) {
     (to, ended)
 }
 
-/// Sends frames, and now and then that somebody is there; ends with an error only.
+/// Sends frames, and now and then that the session is alive; ends with an error only.
 async fn send<S>(sink: &mut S, mut frames: mpsc::Receiver<ExecIn>) -> anyhow::Error
 where
     S: futures_util::Sink<Message> + Unpin,
@@ -355,7 +355,7 @@ where
             ExecOut::StdoutClosed | ExecOut::StderrClosed | ExecOut::Heartbeat => continue,
         };
         if output.send(piece).await.is_err() {
-            bail!("nobody takes the output any more");
+            bail!("nothing reads the output any more");
         }
     }
 }

@@ -27,7 +27,7 @@ pub(in crate::cli) struct TailTarget {
 }
 
 impl TailTarget {
-    /// The allocation, and who can be asked about it.
+    /// The allocation, and the client to call about it.
     pub(super) async fn find(&self) -> Result<(Client, Allocation)> {
         let client = self.conn.client()?;
         let named = NamedAlloc {
@@ -62,7 +62,7 @@ pub(in crate::cli) struct Tail {
     bytes: Option<u64>,
 }
 
-/// Lines from the end where nobody says how many.
+/// Lines from the end where the user names no number.
 const LINES: usize = 10;
 /// How far from the end lines are looked for, per line.
 const BYTES_PER_LINE: u64 = 120;
@@ -89,8 +89,8 @@ impl Tail {
         ]
     }
 
-    /// The same of a log. Nothing before the end of one is all of its last file: who wants only
-    /// what is new begins beyond its end.
+    /// The same for a log. There an offset of 0 from the end is all of its last file: to show only
+    /// what is new, the query begins beyond its end.
     pub(super) fn query_of_log(&self) -> [(&'static str, String); 4] {
         let mut query = self.query();
         if self.is_from_end() && query[1].1 == "0" {
@@ -100,10 +100,10 @@ impl Tail {
         query
     }
 
-    /// Prints a stream that begins where it was asked for.
+    /// Prints a stream that begins where the query says.
     pub(super) async fn print(&self, mut stream: Stream, out: &Out) -> Result<()> {
         let lines = self.lines.unwrap_or(LINES);
-        // Who asked for no lines has none before what is new.
+        // With no lines requested, none are printed before what is new.
         let cuts = self.is_from_end() && self.bytes.is_none() && lines > 0;
         let (mut first, mut held) = (true, Vec::new());
         while let Some(chunk) = stream.chunk().await? {

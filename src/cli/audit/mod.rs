@@ -11,7 +11,7 @@ use super::trail::{Span, TrailPage, given};
 use anyhow::{Context, Result};
 use serde_json::json;
 
-/// Entries asked for at a time.
+/// Entries requested at a time.
 const PAGE: usize = 200;
 
 /// Flags of `audit`.
@@ -92,7 +92,7 @@ enum Verb {
     Requests(Box<requests::Args>),
 }
 
-/// The trail of one thing, as another command asks for it.
+/// The trail of one thing, as another command requests it.
 pub(super) struct Of {
     /// Where the agent is.
     pub(super) conn: PastConnection,

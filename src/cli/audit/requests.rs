@@ -1,4 +1,4 @@
-//! `audit requests`: what was asked of a server that changes nothing but matters.
+//! `audit requests`: requests to a server that change nothing but matter.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ use crate::requests::{Class, Ran, RequestQuery, Session, beginning, list};
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
-/// Requests asked for at a time.
+/// Requests fetched at a time.
 const PAGE: usize = 500;
 
 /// Flags of `audit requests`.
@@ -60,7 +60,7 @@ pub(in crate::cli) struct Args {
     data_dir: Option<PathBuf>,
 }
 
-/// Prints the requests that are asked for.
+/// Prints the requests that the options select.
 pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let source = RequestSource::open(&args)?;
     let page = async |rows, token: &str| source.page(&args, rows, token).await;

@@ -8,7 +8,7 @@ use crate::server::member_shapes::ServerMembersResponse;
 use anyhow::Result;
 use drover_events::model::status as words;
 
-/// An agent: where its files go, and how it is named to the one that is asked.
+/// An agent: where its files go, and how requests to another agent name it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Agent {
     /// `server` or `client`.
@@ -35,16 +35,16 @@ impl Agent {
     }
 }
 
-/// All of them, and those that were asked for and are left out.
+/// All of them, and those that were requested and are left out.
 #[derive(Debug, Default)]
 pub(super) struct Agents {
     pub(super) all: Vec<Agent>,
-    /// Who, and why.
+    /// Which agent, and why.
     pub(super) left_out: Vec<(String, String)>,
 }
 
 impl Agents {
-    /// Finds those that were asked for.
+    /// Finds those that were requested.
     pub(super) async fn find(client: &Client, args: &Args) -> Result<Self> {
         let mut found = Self::default();
         found.find_servers(client, &args.server_id).await?;

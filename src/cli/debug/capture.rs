@@ -24,7 +24,7 @@ const CLUSTER: [(&str, &str); 6] = [
     ("health", "/v1/agent/health"),
 ];
 
-/// What of it is text: where the log is, signed, and by which keys.
+/// The parts that are text: where the log is, signed, and by which keys.
 const SIGNED: [(&str, &str); 2] = [
     ("log-checkpoint", "/v1/log/checkpoint"),
     ("log-keys", "/v1/log/keys"),
@@ -49,7 +49,7 @@ const STATE: [(&str, &str); 15] = [
     ("volumes", "/v1/volumes?namespace=*"),
 ];
 
-/// What of processes and their threads is captured, by file and its ending.
+/// What is captured of processes and their threads, by file and its ending.
 const THREADS: [(&str, &str, &str); 2] = [
     ("goroutine-debug1", "goroutine?debug=1", "txt"),
     ("goroutine", "goroutine", "prof"),
@@ -70,7 +70,7 @@ pub(super) struct Capture<'a> {
 }
 
 impl Capture<'_> {
-    /// Captures for as long as was asked for. Only what cannot be written is an error.
+    /// Captures for the requested time. Only a failed write is an error.
     pub(super) async fn run(&self) -> Result<()> {
         let begin = Instant::now();
         let end = begin + self.args.duration;

@@ -1,4 +1,4 @@
-//! `operator debug`: what somebody who helps from afar wants to see of a cluster, in one archive.
+//! `operator debug`: what a remote supporter wants to see of a cluster, in one archive.
 
 mod agents;
 mod capture;
@@ -123,7 +123,7 @@ impl Args {
     }
 }
 
-/// Captures, until the time is over or somebody has enough.
+/// Captures, until the time is over or the user interrupts it.
 pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     args.check()?;
     let client = args.conn.client()?;

@@ -28,7 +28,7 @@ struct StoreReport {
 }
 
 impl Store {
-    /// An empty one, which nobody else may read.
+    /// An empty one, which no other user may read.
     pub(super) fn begin(name: &str, below: Option<&Path>, verbose: Option<Out>) -> Result<Self> {
         let below = below.map_or_else(std::env::temp_dir, Path::to_owned);
         let root = below.join(name);
@@ -127,7 +127,7 @@ impl Store {
 
 fn make_dir(path: &Path) -> Result<()> {
     let mut builder = DirBuilder::new();
-    // A directory of this name that is there already is somebody else's.
+    // A directory of this name that exists already belongs to another run or user.
     let made = match path.parent().is_some_and(Path::exists) {
         true => builder.mode(0o700).create(path),
         false => builder.mode(0o700).recursive(true).create(path),

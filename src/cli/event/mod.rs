@@ -156,7 +156,7 @@ async fn stream(args: Args, out: &Out) -> Result<u8> {
     }
 }
 
-/// Connects to where the position is, or to the beginning that was asked for: a parameter and its
+/// Connects to where the position is, or to the beginning that the user named: a parameter and its
 /// value.
 async fn connect(
     client: &Client,
@@ -272,7 +272,7 @@ struct EventRun<'a> {
 }
 
 impl EventRun<'_> {
-    /// Prints what comes; says whether as many events came as were asked for.
+    /// Prints what comes; returns whether as many events came as were requested.
     async fn follow(&mut self, args: &Args, mut stream: Stream) -> Result<bool> {
         self.position.belong(&stream.epoch);
         loop {
@@ -301,8 +301,8 @@ impl EventRun<'_> {
         }
     }
 
-    /// Prints the events of an index but for those that were printed before; says whether there are
-    /// as many now as were asked for.
+    /// Prints the events of an index but for those that were printed before; returns whether there
+    /// are as many now as were requested.
     fn print(&mut self, args: &Args, index: u64, events: Vec<Json>) -> Result<bool> {
         let (known, all) = (self.position.within(index), events.len());
         for (place, event) in events.into_iter().enumerate().skip(known) {

@@ -130,7 +130,7 @@ impl Position {
         }
     }
 
-    /// Of the events of an index so many were printed.
+    /// So many of the events of an index were printed.
     pub(in crate::cli) fn stop_within(&mut self, index: u64, events: usize) {
         self.reach(index.saturating_sub(1));
         self.at.within = events;
@@ -174,8 +174,8 @@ pub(in crate::cli) enum Sink<'a> {
 }
 
 impl Sink<'_> {
-    /// A file, written to from `offset` on where that is known: what lies behind was written by one
-    /// who could not say so any more. Else from its end.
+    /// A file, written to from `offset` on where that is known: what lies behind was written by a
+    /// process that ended before it could record that. Else from its end.
     pub(in crate::cli) fn open(path: &Path, offset: Option<u64>) -> Result<Self> {
         let failed = || format!("Error opening {}", path.display());
         let mut options = File::options();

@@ -1,7 +1,7 @@
-//! `job history`: the versions of a job, and who made each, when, and why.
+//! `job history`: the versions of a job, and by whom, when and why each was made.
 //!
-//! Versions come from the job's row; who and why from the audit trail, which also knows jobs that
-//! are long gone.
+//! Versions come from the job's row; actors and reasons from the audit trail, which also knows jobs
+//! that are long gone.
 
 use super::super::answer::{self, unreadable};
 use super::super::changes::{AuditEntry, ChangedField, who};
@@ -55,7 +55,7 @@ pub(in crate::cli) struct Args {
 }
 
 /// The versions of a job, the newest first, and what is different between them where that was
-/// asked for.
+/// requested.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(super) struct Versions<V> {
@@ -64,7 +64,7 @@ pub(super) struct Versions<V> {
     diffs: Vec<Json>,
 }
 
-/// What tells a version from the others: all else of it may be for another release to read.
+/// What distinguishes a version from the others: all else of it may be for another release to read.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(super) struct Numbered {
@@ -184,7 +184,7 @@ impl Args {
 }
 
 impl Version {
-    /// Tells it; of what of it cannot be read that is told.
+    /// Prints the version; in place of a part that cannot be read, that it is unreadable.
     fn show(self, events: &[AuditEntry], out: &Out) {
         match answer::of::<Job>(self.raw) {
             Ok(job) => out.line(&pairs(&rows(&job, events))),
@@ -205,7 +205,7 @@ impl Version {
     }
 }
 
-/// What is told of a version; who made it is in the event that registered it.
+/// What is shown of a version; its author is in the event that registered it.
 fn rows(job: &Job, events: &[AuditEntry]) -> Vec<(&'static str, String)> {
     let mut rows = vec![
         ("Version", job.version.to_string()),
@@ -225,7 +225,7 @@ fn rows(job: &Job, events: &[AuditEntry]) -> Vec<(&'static str, String)> {
     rows
 }
 
-/// Tells a job that is gone.
+/// Prints what happened to a job that is gone.
 fn gone(args: &Args, events: Vec<Json>, out: &Out) -> Result<u8> {
     if args.format.is_given() {
         args.format.print(&Json::from(events), out)?;
@@ -239,12 +239,13 @@ fn gone(args: &Args, events: Vec<Json>, out: &Out) -> Result<u8> {
     Ok(0)
 }
 
-/// Events as they are told to people.
+/// Events as they are shown to people.
 fn reported(events: Vec<Json>) -> Vec<AuditEntry> {
     events.into_iter().map(AuditEntry::reported).collect()
 }
 
-/// The events that changed a job, oldest first; none if it never was, or where nobody may ask.
+/// The events that changed a job, oldest first; none if it never existed, or where the caller may
+/// not read them.
 async fn trail(client: &Client, id: &str, namespace: &str) -> Result<Vec<Json>> {
     let namespace = if namespace.is_empty() {
         DEFAULT_NAMESPACE

@@ -97,7 +97,7 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     }
 }
 
-/// A job that was found, and the namespace to ask about it in.
+/// A job that was found, and the namespace for requests about it.
 struct FoundJob {
     client: Client,
     id: String,
@@ -126,7 +126,8 @@ impl FoundJob {
         self.client.fetch(&self.path(suffix), &self.scope()).await
     }
 
-    /// Asks for a change of the job, and tells its warnings; `failed` is said where it is refused.
+    /// Requests a change of the job, and prints its warnings; `failed` is printed where it is
+    /// refused.
     async fn change(
         &self,
         suffix: &str,
@@ -144,8 +145,8 @@ impl FoundJob {
         Ok(done)
     }
 
-    /// Follows the evaluation that a change made, by its id and index, unless nobody wants to wait
-    /// for it.
+    /// Follows the evaluation that a change made, by its id and index, unless the user does not
+    /// want to wait for it.
     async fn follow(&self, eval: (&str, u64), wait: &Wait, out: &Out) -> Result<u8> {
         Monitor::new(&self.client, out, wait.verbose, &self.namespace)
             .after(eval, wait.detach)

@@ -150,7 +150,7 @@ async fn batches(
     Ok(0)
 }
 
-/// Waits before a batch; says whether to go on.
+/// Waits before a batch; returns whether to continue.
 async fn go_on(
     pause: &Pause,
     (done, all): (usize, usize),

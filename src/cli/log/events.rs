@@ -1,4 +1,4 @@
-//! `log events`: what happened, who did it and what it followed from, straight from the log.
+//! `log events`: what happened, by whom and from what it followed, straight from the log.
 
 use super::moment;
 use super::place::{LogPlace, OpenedLog};
@@ -143,7 +143,7 @@ fn is_kind(name: &str) -> bool {
     EventKind::from_name(name).is_some() || number.is_some_and(|number| number.is_ok())
 }
 
-/// Whoever names an index below the horizon is told where the log begins.
+/// Refuses an index below the horizon, and says where the log begins.
 fn refuse_dropped(log: &ReadOnlyLog, from: u64) -> Result<()> {
     let (first, epoch) = (log.bounds().0, log.epoch().first_index);
     if from >= first || first == epoch {
@@ -156,7 +156,7 @@ fn refuse_dropped(log: &ReadOnlyLog, from: u64) -> Result<()> {
 }
 
 /// What became of the events in a range of a log. Where that cannot be known (the log is damaged,
-/// or goes on from a state that is not here) it is said, and nothing is known.
+/// or continues a state that is not here) that is printed, and no outcome is known.
 pub(in crate::cli) fn outcomes(
     place: &LogPlace,
     found: &OpenedLog,

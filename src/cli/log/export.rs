@@ -298,7 +298,7 @@ impl std::io::Write for Printed<'_> {
     }
 }
 
-/// What tells which event a line of an export is.
+/// The part of a line of an export that says which event it is.
 #[derive(Deserialize)]
 struct ExportLine {
     #[serde(rename = "Index")]

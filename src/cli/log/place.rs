@@ -1,5 +1,5 @@
 //! Where a log is to be read: a data directory, an archive, or an archive with the data directory
-//! whose log goes on from it.
+//! whose log continues it.
 
 use crate::cli::log::{Scratch, log_dir};
 use crate::cli::out::Out;

@@ -14,7 +14,7 @@ pub(in crate::cli) const TILE: u64 = 256;
 pub(in crate::cli) const BLOCK_LEVEL: u32 = TILE.trailing_zeros();
 /// The status of what was dropped.
 const GONE: u16 = 410;
-/// Tiles asked for at once.
+/// Tiles requested at once.
 pub(in crate::cli) const AHEAD: usize = 8;
 
 /// `<level>/<number>[.p/<width>]`, as tiles are named.
@@ -44,14 +44,14 @@ async fn tile(client: &Client, level: u32, number: u64, width: u64) -> Result<Op
     let (hashes, rest) = bytes.as_chunks::<32>();
     ensure!(
         rest.is_empty() && hashes.len() as u64 == width,
-        "{path} has {}, {} were asked for",
+        "{path} has {}, {} were requested",
         counted(bytes.len(), "byte"),
         width * 32
     );
     Ok(Some(hashes.to_vec()))
 }
 
-/// An answer's body; none where what was asked for was dropped from the log.
+/// An answer's body; none where what was requested was dropped from the log.
 fn kept(answer: Result<Reply>) -> Result<Option<Bytes>> {
     match answer {
         Ok(answer) => Ok(Some(answer.body)),
@@ -60,7 +60,7 @@ fn kept(answer: Result<Reply>) -> Result<Option<Bytes>> {
     }
 }
 
-/// The hashes of events, made of what they are; none of what was dropped.
+/// The hashes of events, computed from the events themselves; none where these were dropped.
 async fn read(client: &Client, first: u64, width: u64) -> Result<Option<Vec<Hash>>> {
     let mut hashes = Vec::with_capacity(TILE as usize);
     let (mut next, end) = (first, first + width);
@@ -97,7 +97,7 @@ pub(in crate::cli) fn tiles(hashes: u64) -> impl Iterator<Item = (u64, u64)> {
     (0..whole).map(|number| (number, TILE)).chain(part)
 }
 
-/// The roots of whole blocks, as the agent tells them.
+/// The roots of whole blocks, as the agent reports them.
 pub(in crate::cli) async fn blocks(client: &Client, count: u64) -> Result<Vec<Hash>> {
     let mut fetched = futures_util::stream::iter(tiles(count))
         .map(|(number, width)| tile(client, 1, number, width))
@@ -110,7 +110,8 @@ pub(in crate::cli) async fn blocks(client: &Client, count: u64) -> Result<Vec<Ha
 }
 
 /// The leaves of a tile, made of the events themselves where the `whole` log is to be read and none
-/// of them was dropped; where the tile was, there are none. Whether they are as they are wanted.
+/// of them was dropped; where the tile itself was dropped, none. Also returns whether the leaves
+/// are made of what `whole` names.
 pub(in crate::cli) async fn leaves(
     client: &Client,
     whole: bool,

@@ -75,7 +75,7 @@ pub(in crate::cli) struct VerifyArgs {
     json: bool,
 }
 
-/// Events that are folded without being asked for it: some seconds' work.
+/// Events that are folded without a request for it: some seconds' work.
 const CHEAP: u64 = 100_000;
 
 /// Verifies a log.
@@ -116,7 +116,7 @@ pub(in crate::cli) async fn run(args: &VerifyArgs, out: &Out) -> Result<u8> {
     let beside = beside::findings(server).into_iter();
     done.findings
         .extend(beside.map(|what| Finding { index: None, what }));
-    // Of a log that is wrong the tables say nothing.
+    // The tables of a log that is wrong say nothing.
     if done.findings.is_empty() {
         also.extend(bases(&found, &how, &mut done)?);
     }
@@ -153,8 +153,8 @@ fn open_backup(backup: &Path, how: &Verify, out: &Out) -> Result<(OpenedLog, Che
     Ok((OpenedLog::of(scratch), state.with_context(what)?))
 }
 
-/// Reads the base that the log goes on from and those behind it, every row of them, signed or not;
-/// answers what they say of the tables.
+/// Reads every row of the base that the log continues and of those behind it, signed or not;
+/// returns what these say of the tables.
 fn bases(found: &OpenedLog, how: &Verify, done: &mut Verified) -> Result<Vec<Checkpoint>> {
     let keys = how.keys(&found.server)?;
     let log = ReadOnlyLog::open(&found.log)?;
@@ -167,7 +167,7 @@ fn bases(found: &OpenedLog, how: &Verify, done: &mut Verified) -> Result<Vec<Che
         let at = scratch.0.join("base");
         let read = match base::is_signed(&dir) {
             true => base::verify(&dir, log.epoch(), &keys, &at),
-            // Snapshots that nothing was dropped for are signed by nobody.
+            // Snapshots for which nothing was dropped are not signed.
             false => base::read(&dir, log.epoch(), &at),
         };
         match read {
@@ -183,8 +183,8 @@ fn bases(found: &OpenedLog, how: &Verify, done: &mut Verified) -> Result<Vec<Che
     Ok(behind)
 }
 
-/// The first checkpoint of a log that a restore began, where it is near: what the log goes on from
-/// is no leaf of its tree, but what is folded up to there was signed.
+/// The first checkpoint of a log that a restore began, where it is near: what the log continues is
+/// no leaf of its tree, but what is folded up to there was signed.
 fn first_signed(found: &OpenedLog) -> Result<Option<u64>> {
     let log = ReadOnlyLog::open(&found.log)?;
     let first = log.bounds().0;
@@ -272,7 +272,7 @@ fn not_verified(done: &Verified, out: &Out) {
     }
 }
 
-/// Where the tables that the log gives are those that were told.
+/// At how many signed or recorded points the tables that the log gives are the same, as text.
 fn tables(digests: Option<&DigestsChecked>) -> String {
     let Some(found) = digests else {
         return "not folded (-digests)".to_owned();

@@ -22,7 +22,7 @@ use serde_json::{Value as Json, json};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// What is asked.
+/// What to verify.
 #[derive(Debug)]
 pub(in crate::cli) struct VerifyRequest<'a> {
     pub(in crate::cli) conn: &'a Conn,
@@ -50,7 +50,7 @@ struct VerifyOutcome {
     checkpoint: Option<Checkpoint>,
     former: Option<Checkpoint>,
     signer: String,
-    /// Whether somebody else than the agent named the key.
+    /// Whether the key came from elsewhere than the agent.
     pinned: bool,
     tables: Option<bool>,
     /// Whether the events themselves were read.

@@ -51,8 +51,8 @@ impl Monitor<'_> {
         }
     }
 
-    /// A deployment until it is settled, and whether it waits for its promotion; none if there is
-    /// none.
+    /// A deployment once nothing more happens to it by itself, and whether it waits for its
+    /// promotion; none if it does not exist.
     async fn one_deployment(&mut self, id: &str, from: u64) -> Result<Option<(Deployment, bool)>> {
         let path = format!("/v1/deployment/{id}");
         let mut deployment: Deployment = match self.get(&path).await {
@@ -116,7 +116,7 @@ impl Monitor<'_> {
         Ok(Some((deployment, gone == 0)))
     }
 
-    /// The deployment that takes a failed one back; none where there is none.
+    /// The deployment that takes a failed one back, if there is one.
     async fn rollback(&self, failed: &Deployment) -> Result<Option<String>> {
         let rolls_back = failed.status_description.contains(ROLLS_BACK);
         if failed.status != words::deployment::FAILED || !rolls_back {
@@ -179,7 +179,7 @@ impl Monitor<'_> {
 }
 
 /// How many of the wanted canaries do not run in health: a count of what was healthy once does not
-/// tell.
+/// say that.
 fn canaries_gone(deployment: &Deployment, allocs: &[AllocListStub]) -> i64 {
     let runs = |id: &String| {
         let mut own = allocs.iter().filter(|alloc| alloc.id == *id);
@@ -208,7 +208,7 @@ fn settled(deployment: &Deployment) -> bool {
     }
 }
 
-/// Whether all canaries of a running deployment are healthy, and somebody has to promote them.
+/// Whether all canaries of a running deployment are healthy, and an operator has to promote them.
 fn waits(deployment: &Deployment) -> bool {
     deployment.status == words::deployment::RUNNING
         && deployment

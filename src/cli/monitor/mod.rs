@@ -27,7 +27,7 @@ pub(super) struct Monitor<'a> {
     deployments: bool,
 }
 
-/// What is told of an allocation, by the event stream or in a list.
+/// What the event stream or a list reports of an allocation.
 pub(super) struct AllocReport<'a> {
     id: &'a str,
     eval_id: &'a str,
@@ -238,7 +238,7 @@ impl<'a> Monitor<'a> {
         }
     }
 
-    /// One evaluation until it is done, telling of its allocations meanwhile.
+    /// One evaluation until it is done, with reports on its allocations meanwhile.
     async fn one(&mut self, id: &str, from: u64) -> Result<Evaluation> {
         let path = format!("/v1/evaluation/{id}");
         let eval = self.get(&path).await;
@@ -275,7 +275,7 @@ impl<'a> Monitor<'a> {
                 }
             }
         }
-        // The stream may carry less than the row, and an evaluation that was done already told
+        // The stream may carry less than the row, and an evaluation that was done already sent
         // nothing.
         eval = self.get(&path).await.unwrap_or(eval);
         self.report_deployment(&eval, &mut deployment);
@@ -324,7 +324,7 @@ impl<'a> Monitor<'a> {
         }
     }
 
-    /// Tells of an allocation; one that `eval` found there was updated in place.
+    /// Reports an allocation; one that is older than `eval` was updated in place.
     pub(super) fn report_alloc(&mut self, alloc: &AllocReport<'_>, eval: Option<&Evaluation>) {
         let is_new = match eval {
             Some(eval) => alloc.eval_id == eval.id && alloc.create_index >= eval.create_index,

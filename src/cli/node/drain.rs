@@ -249,7 +249,7 @@ impl AllocStatus {
     }
 }
 
-/// Whether an allocation is told with its job, and that is one of the system's.
+/// Whether an allocation comes with its job, and that is a system job.
 fn is_system(alloc: &Allocation) -> bool {
     let job = alloc.job.as_ref();
     job.is_some_and(|job| job.r#type == words::job_type::SYSTEM)
@@ -262,7 +262,7 @@ struct Watch<'a> {
     id: String,
     ignore_system: bool,
     seen: BTreeMap<String, AllocStatus>,
-    /// Allocations of system jobs: what the stream tells of an allocation names no type of job.
+    /// Allocations of system jobs: what the stream sends of an allocation names no type of job.
     system: BTreeSet<String>,
     strategy: Option<DrainStrategy>,
 }
@@ -304,7 +304,7 @@ impl<'a> Watch<'a> {
         stream.context("Error following the event stream")
     }
 
-    /// Tells what happens from an index on, until the drain has ended.
+    /// Prints what happens from an index on, until the drain has ended.
     async fn follow(mut self, from: u64) -> Result<u8> {
         let of_node = format!("Allocation.NodeID == \"{}\"", self.id);
         let mut allocs = self.stream("Allocation", &of_node, from).await?;

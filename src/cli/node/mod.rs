@@ -109,7 +109,7 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
 }
 
 /// The stub of the node that a command names: by an id or what it begins with, or as the node of
-/// the agent that is asked.
+/// the agent that answers.
 pub(super) async fn named(
     client: &Client,
     node: Option<&str>,
@@ -144,7 +144,7 @@ async fn status(args: Args, out: &Out) -> Result<u8> {
         false => None,
     };
     let measured = host.as_ref().and_then(|host| host.as_ref().ok());
-    // Who may not see volumes sees the rest all the same.
+    // A token that may not see volumes sees the rest all the same.
     let volumes = volume::of_node(&client, &node.id).await;
     let volumes = volumes.unwrap_or_default();
     out.line(&basics(&node, (measured, &volumes)));
@@ -182,9 +182,9 @@ fn attributes(node: &Node, out: &Out) {
     out.line(&pairs(&rows.collect::<Vec<_>>()));
 }
 
-/// The id of the node of the agent that is asked.
+/// The id of the node of the agent that answers.
 async fn own(client: &Client) -> Result<String> {
-    // An agent has no past: which node it is is asked of now.
+    // An agent has no past: its node is the one of now.
     let agent = client.fetch("/v1/agent/self", &[("as_of", "")]).await;
     let agent: About = agent.map_err(|err| err.context("Error querying agent info"))?;
     let id = agent.stats.client.node_id;
@@ -262,7 +262,7 @@ async fn table(args: &Args, client: &Client, nodes: &[NodeListStub]) -> Result<C
     Ok(table)
 }
 
-/// A list of nodes without what has to be asked for.
+/// A list of nodes without what needs further requests.
 pub(super) fn plain_table(nodes: &[NodeListStub], verbose: bool) -> ColumnTable {
     let head = [
         "ID",

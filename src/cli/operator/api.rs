@@ -44,7 +44,7 @@ pub(in crate::cli) struct Args {
     verbose: bool,
 }
 
-/// Asks, and prints the answer as it comes.
+/// Sends the request, and prints the answer as it comes.
 pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let stdin = std::io::stdin();
@@ -134,7 +134,7 @@ fn path(args: &Args) -> String {
     path
 }
 
-/// A curl command that asks the same. A token is read from the environment, not shown.
+/// A curl command that sends the same request. A token is read from the environment, not shown.
 fn curl(args: &Args, client: &Client, (method, path): (&Method, &str), has_body: bool) -> String {
     let quoted = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
     let mut words = vec!["curl".to_owned(), "-X".to_owned(), method.to_string()];
@@ -191,7 +191,7 @@ pub(in crate::cli) struct MetricsArgs {
     template: Option<String>,
 }
 
-/// Prints the metrics of the agent that is asked.
+/// Prints the metrics of the agent that answers.
 pub(in crate::cli) async fn metrics(args: MetricsArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let format = args.format.iter().map(|form| ("format", form.as_str()));

@@ -121,7 +121,7 @@ async fn set(args: SetArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let failed = "Error querying Autopilot configuration";
     let mut config = merge::current(&client, PATH, failed).await?;
-    // What was read is what is changed: somebody else may have been faster.
+    // What was read is what is changed: another operator may have been faster.
     let read: AutopilotConfiguration = answer::of(Json::Object(config.clone())).unwrap_or_default();
     let flag = |value: Option<bool>| value.map(Json::from);
     let size = |value: Option<u64>| value.map(Json::from);
@@ -151,7 +151,7 @@ async fn health(args: HealthArgs, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
     let answer: Json = match client.fetch("/v1/operator/autopilot/health", &[]).await {
         Ok(answer) => answer,
-        // Servers that are not all healthy are told with this status.
+        // The agent answers with this status where not all servers are healthy.
         Err(err) if is_status(&err, 429) => match err.downcast_ref::<Refused>() {
             Some(refused) => answer::read(refused.text.as_bytes())?,
             None => return Err(err),

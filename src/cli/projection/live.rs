@@ -1,4 +1,4 @@
-//! The tables of a running agent: it is asked to compare and rebuild them, and watched.
+//! The tables of a running agent: requests to compare and rebuild them, and their progress.
 
 use super::shapes::Discarded;
 use crate::cli::answer;
@@ -14,7 +14,7 @@ use serde_json::{Value as Json, json};
 use std::time::Duration;
 
 const PLACE: &str = "/v1/operator/projections";
-/// How often the agent is asked how far it is.
+/// How often the agent's progress is queried.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// What the tables hold.
@@ -23,7 +23,7 @@ pub(in crate::cli) async fn list(conn: &Conn) -> Result<Json> {
     held.context("Error reading the tables (of an agent that is not running: -data-dir)")
 }
 
-/// Removes what was set aside; answers how much that was.
+/// Removes what was set aside; returns how much that was.
 pub(in crate::cli) async fn discard(conn: &Conn) -> Result<u64> {
     let client = conn.client()?;
     let done = client.delete(&format!("{PLACE}/kept"), &[], None).await;
@@ -31,10 +31,10 @@ pub(in crate::cli) async fn discard(conn: &Conn) -> Result<u64> {
     Ok(done.removed)
 }
 
-/// Tells how far a rebuild or a comparison is.
+/// Prints how far a rebuild or a comparison is.
 pub(in crate::cli) async fn status(conn: &Conn, json: bool, out: &Out) -> Result<u8> {
     let status = conn.client()?.fetch(&format!("{PLACE}/rebuild"), &[]).await;
-    let failed = report_status(status.context("Error asking how far it is")?, json, out)?;
+    let failed = report_status(status.context("Error reading how far it is")?, json, out)?;
     Ok(u8::from(failed))
 }
 
@@ -46,7 +46,7 @@ pub(in crate::cli) async fn cancel(conn: &Conn, json: bool, out: &Out) -> Result
     Ok(0)
 }
 
-/// Tells how far it is; whether it failed.
+/// Prints how far it is; returns whether it failed.
 fn report_status(reported: Json, json: bool, out: &Out) -> Result<bool> {
     let status = answer::of_ref::<Status>(&reported);
     let failed = status
@@ -126,7 +126,7 @@ async fn watch(client: &Client, what: &str, json: bool, out: &Out) -> Result<Jso
     loop {
         let status = client.fetch(&path, &[]).await;
         let status: Status =
-            status.context("Error asking how far it is; it goes on without being asked")?;
+            status.context("Error reading how far it is; it continues without being watched")?;
         if status.stage != stage {
             let begun = Stage::of(&status.stage);
             if begun == Some(Stage::Fold) {

@@ -214,7 +214,7 @@ fn explain(error: RebuildError, doing: &'static str, dir: &Path) -> anyhow::Erro
     let hint = match &error {
         _ if error.is_cancelled() => "cancelled: run it again and it goes on where it was",
         _ if error.is_out_of_space() => {
-            "the disk is full: make room and run it again, it goes on where it was"
+            "the disk is full: free space and run it again, it goes on where it was"
         }
         RebuildError::Busy { .. } => {
             "stop the agent first, or compare a running one with `drover log replay`"
@@ -415,7 +415,7 @@ async fn verify(args: VerifyArgs, dir: PathBuf, out: &Out) -> Result<u8> {
     report_checked(done.to_json(), (args.json, args.whole, &whose), out)
 }
 
-/// Tells what came of a comparison; answers the exit code.
+/// Prints what came of a comparison; returns the exit code.
 fn report_checked(done: Json, (json, whole, whose): (bool, bool, &str), out: &Out) -> Result<u8> {
     if json {
         let verdict: Verdict = answer::of_ref(&done).unwrap_or_default();

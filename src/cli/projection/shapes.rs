@@ -13,7 +13,7 @@ pub(super) struct DatabaseInfo {
     pub(super) flushed: u64,
     /// The version of the tables.
     pub(super) schema: u32,
-    /// The version that the one who answers writes.
+    /// The version that the answering program writes.
     pub(super) known: u32,
     /// Where the past begins.
     pub(super) floor: u64,
@@ -39,7 +39,7 @@ pub(super) struct HeldTable {
     pub(super) digest: String,
 }
 
-/// A database that was put aside.
+/// A database that was set aside.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(super) struct SetAside {
@@ -67,7 +67,7 @@ pub(super) struct Rebuilt {
     pub(super) kept: Option<String>,
 }
 
-/// Of what came of a comparison, what decides the exit code.
+/// The part of a comparison's result that decides the exit code.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(super) struct Verdict {

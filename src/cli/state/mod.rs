@@ -21,7 +21,7 @@ pub(super) enum Verb {
     Diff(Box<DiffArgs>),
 }
 
-/// Rows asked for at a time.
+/// Rows requested at a time.
 const PAGE: usize = 500;
 
 /// Flags of `state diff`.

@@ -1,4 +1,4 @@
-//! `tls cert`: certificates of agents and of those who call them.
+//! `tls cert`: certificates of agents and of their callers.
 
 use super::{CERTIFICATE, KEY, absent, create, dated, read, show};
 use crate::cli::out::Out;
@@ -158,7 +158,8 @@ fn issuer(ca_file: &str, ca_key: &str) -> Result<(Issuer<'static, KeyPair>, Cert
 fn params(args: &Create, kind: &str, authority: &Certificate) -> Result<CertificateParams> {
     let name = format!("{kind}.{}.{}", args.cluster_region, args.domain);
     let role = role(args, kind);
-    // Without it, who may be no server could be taken for one; with it, nobody would take the rest.
+    // Without the role's name a certificate could pass for that of a server; with it, no agent
+    // would take its other names.
     if !authority.may_sign(&role) {
         bail!(
             "it may not sign {role}, by which agents know each other: make another authority with \

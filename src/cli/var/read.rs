@@ -33,7 +33,7 @@ pub(in crate::cli) enum VariableForm {
 }
 
 impl VariableForm {
-    /// Whether it can be printed: who changes something asks before.
+    /// Whether it can be printed: commands that change something call this first.
     pub(super) fn check(self, pattern: Option<&str>) -> Result<()> {
         match (self, pattern) {
             (VariableForm::GoTemplate, Some(pattern)) => template::check(pattern),

@@ -86,10 +86,10 @@ pub(super) async fn deregister(args: DeregisterArgs, out: &Out) -> Result<u8> {
 
 /// Deletes a volume.
 pub(super) async fn delete(args: DeleteArgs, out: &Out) -> Result<u8> {
-    // What nobody acts on is not taken for done.
+    // A flag without effect is refused, so that it is not taken for done.
     match VolumeType::of(&args.kind) {
         Some(VolumeType::Csi) if args.force => bail!(
-            "Error: -force is about host volumes; a CSI volume that nobody uses is forgotten \
+            "Error: -force is about host volumes; a CSI volume that is not in use is forgotten \
              with: volume deregister -force {}",
             args.volume
         ),

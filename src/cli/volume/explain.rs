@@ -50,7 +50,7 @@ pub(in crate::cli) struct HistoryArgs {
     verbose: bool,
 }
 
-/// Shows who holds a volume, and which step waits for what.
+/// Shows the holders of a volume, and which step waits for what.
 pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     match VolumeType::of(&args.kind) {
         Some(VolumeType::Csi) => {}

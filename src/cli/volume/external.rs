@@ -112,7 +112,7 @@ pub(super) async fn with_secrets(
 ) -> Result<Json> {
     for (name, value) in parameters(secrets)? {
         if name.contains(',') || value.contains(',') {
-            bail!("Error: the secret {name:?} holds a comma, by which secrets are told apart");
+            bail!("Error: the secret {name:?} holds a comma, which separates secrets");
         }
     }
     let headers = match secrets.is_empty() {

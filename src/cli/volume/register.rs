@@ -39,7 +39,7 @@ pub(in crate::cli) struct Args {
     verbose: bool,
 }
 
-/// What is asked for.
+/// What is requested.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum How {
     /// It is there.
@@ -60,7 +60,8 @@ pub(super) async fn run(args: Args, how: How, out: &Out) -> Result<u8> {
     }
 }
 
-/// What of a definition of a CSI volume says where it belongs; the rest is for the servers to read.
+/// The part of a definition of a CSI volume that says where it belongs; the rest is for the servers
+/// to read.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 struct Named {

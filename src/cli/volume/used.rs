@@ -8,7 +8,7 @@ use anyhow::Result;
 use drover_events::model::status as words;
 use drover_events::model::{Allocation, CsiVolListStub, CsiVolume, VolumeRequest};
 
-/// The CSI volumes that a node's allocations ask for.
+/// The CSI volumes that a node's allocations request.
 pub(in crate::cli) async fn of_node(client: &Client, node: &str) -> Result<Vec<CsiVolListStub>> {
     let query = [
         ("type", words::volume_type::CSI),
@@ -63,7 +63,7 @@ fn own_options(volume: Option<&CsiVolume>) -> String {
     mount_options(volume.and_then(|volume| volume.mount_options.as_ref()))
 }
 
-/// Shows the volumes that an allocation asks for.
+/// Shows the volumes that an allocation requests.
 pub(in crate::cli) async fn show_of_alloc(client: &Client, alloc: &Allocation, out: &Out) {
     let job = alloc.job.as_ref();
     let Some(group) = job.and_then(|job| job.task_group(&alloc.task_group)) else {

@@ -1,4 +1,4 @@
-//! Bodies that are no JSON, not the JSON that was asked for, too deep, too long or absurd.
+//! Bodies that are no JSON, not the JSON that the route takes, too deep, too long or absurd.
 
 use serde_json::json;
 

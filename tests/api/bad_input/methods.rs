@@ -1,4 +1,4 @@
-//! Methods and paths that are none.
+//! Methods and paths that do not exist.
 
 use super::Bad;
 

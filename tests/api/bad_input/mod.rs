@@ -1,7 +1,7 @@
 //! Whatever a client sends, it gets an answer in time, and the agent lives on.
 //!
-//! One file per way to be wrong. Every test ends with [`Bad::end`]: the agent still answers and
-//! its log tells of no panic.
+//! One file per way to be wrong. Every test ends with [`Bad::end`]: the agent still answers and its
+//! log reports no panic.
 
 mod bodies;
 mod hcl;
@@ -21,7 +21,7 @@ use crate::support::{Running, json_of, server};
 /// Nothing a client sends may keep it waiting longer than this, on a loaded machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// An agent to be asked badly.
+/// An agent for bad requests.
 struct Bad {
     running: Running,
     http: Http,

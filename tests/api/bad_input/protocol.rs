@@ -135,8 +135,8 @@ fn headers_that_contradict_each_other_never_let_a_body_pass_as_a_request() {
     bad.end();
 }
 
-/// Asks an agent with headers that contradict each other: nothing of a body is answered, and chunks
-/// that are none with these statuses, if at all.
+/// Requests with headers that contradict each other: no part of a body is answered as a request,
+/// and broken chunks get these statuses, if any.
 pub(crate) fn contradict(addr: SocketAddr, broken: &[&str]) {
     let inner = LEADER;
     for headers in [

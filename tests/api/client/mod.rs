@@ -1,4 +1,5 @@
-//! What users ask of a client, with tasks that try to get at what is not theirs or to hold it up.
+//! What users request from a client, with tasks that try to get at what is not theirs or to hold it
+//! up.
 
 mod hostile;
 mod isolated;

@@ -159,8 +159,8 @@ fn acl_10_auth_05_mod_22_a_client_agent_asks_servers_who_asks_it() {
     let ls = format!("/v1/client/fs/ls/{alloc}");
     assert_eq!(text(&mut narrow_here, &logs), "begun");
     assert_eq!(text(&mut root_here, &logs), "begun");
-    // What is not its right, and who gives no token or a wrong one, is refused, here and there. The
-    // connection that a node proved itself on gives nobody anything.
+    // A request beyond the token's rights, or with no token or a wrong one, is refused, here and
+    // there. The connection that a node proved itself on gives no caller any right.
     let mut wrong_here = with(world.client.http(), "11111111-1111-1111-1111-111111111111");
     for path in [
         ls.as_str(),
@@ -189,7 +189,7 @@ fn acl_10_auth_05_mod_22_a_client_agent_asks_servers_who_asks_it() {
     kept_here(&world, &alloc);
     refused_here(&world, &mut root_there, &alloc);
 
-    // What was known while the servers are away goes on counting.
+    // What was known counts further while the servers are away.
     let World { server, client, .. } = world;
     assert_eq!(text(&mut root_here, &logs), "begun");
     server.kill().expect("it ran");
@@ -198,7 +198,7 @@ fn acl_10_auth_05_mod_22_a_client_agent_asks_servers_who_asks_it() {
     assert_eq!(never.expect("an answer").status, 503);
 }
 
-/// What is counted of lists of namespaces, by everybody and by who gave no good token.
+/// The counts of lists of namespaces, by all callers and by those without a good token.
 fn lists_of_namespaces(http: &mut Http) -> (u64, u64) {
     let reported = text(http, "/v1/metrics?format=prometheus");
     let (mut all, mut nobody) = (0, 0);
@@ -240,7 +240,7 @@ fn auth_08_what_an_agent_forwards_is_counted_by_the_server_and_not_by_the_agent(
     for (token, status, times) in [(root, 200, 3), (forged, 403, 2)] {
         for _ in 0..times {
             let answer = here(token).get("/v1/namespaces").expect("an answer");
-            // A list without anything to see is no refusal, but a token that is none is.
+            // A list without anything to see is no refusal, but an unknown token is refused.
             assert_eq!(answer.status, status, "{}", answer.text());
         }
     }
@@ -251,7 +251,7 @@ fn auth_08_what_an_agent_forwards_is_counted_by_the_server_and_not_by_the_agent(
         "once each, the refused ones too"
     );
     assert_eq!(lists_of_namespaces(&mut world.client.http()), (0, 0));
-    // What it answers it counts, also what everybody may ask.
+    // It counts what it answers, also requests that every caller may make.
     let reported = text(&mut world.client.http(), "/v1/metrics?format=prometheus");
     let counted = |line: &str| line.starts_with("nomad_nomad_rpc_agent_read");
     assert!(reported.lines().any(counted), "{reported}");
@@ -282,8 +282,8 @@ fn kept(world: &World, class: &str) -> Vec<(String, Value)> {
     with_path.collect()
 }
 
-/// What is about a client's agent, its node or an allocation that is there, without what everybody
-/// may ask.
+/// Paths about a client's agent, its node or an allocation that is there, without those that every
+/// caller may request.
 fn own_paths(alloc: &str) -> Vec<(&'static str, String)> {
     let mut paths = vec![
         ("GET", "/v1/agent/self".to_owned()),
@@ -323,8 +323,8 @@ fn own_paths(alloc: &str) -> Vec<(&'static str, String)> {
     paths
 }
 
-/// Each of the paths that a client's agent answers itself is refused to who gives no token, a wrong
-/// one, or one for something else; the agent itself refuses it.
+/// Each of the paths that a client's agent answers itself is refused to a caller with no token, a
+/// wrong one, or one for something else; the agent itself refuses it.
 fn refused_here(world: &World, root_there: &mut Http, alloc: &str) {
     let rules = "namespace \"default\" { capabilities = [\"read-logs\"] }";
     let policy = json!({"Name": "logs", "Rules": rules});
@@ -405,8 +405,8 @@ fn follow_until_lost(world: &World, root_there: &mut Http, (token, logs): (&str,
     assert_eq!(with().get(logs).expect("an answer").status, 403);
 }
 
-/// A command beside a task of another machine, asked of the server and of the client's own agent:
-/// both go through the server, which writes it down.
+/// A command beside a task of another machine, requested from the server and from the client's own
+/// agent: both go through the server, which writes it down.
 #[test]
 fn mod_23_a_command_runs_beside_a_task_of_a_remote_client() {
     let world = World::start();
@@ -492,7 +492,7 @@ fn auth_09_a_client_agent_counts_who_comes_to_it_before_it_forwards() {
     let world = World::with("", limits);
     let mut here = world.client.http();
     wait_for("the client's agent", LONG, || here.get("/v1/jobs")).expect("it answers");
-    // What it forwards, and what everybody may ask of itself.
+    // What it forwards, and what every caller may request of the agent itself.
     for path in ["/v1/jobs", "/v1/agent/health"] {
         let mut ask = || here.get(path).expect("an answer");
         let refused = (0..2_000)
@@ -501,6 +501,6 @@ fn auth_09_a_client_agent_counts_who_comes_to_it_before_it_forwards() {
         let refused = refused.expect("it is too much").text();
         assert!(refused.contains("this address"), "{path}: {refused}");
     }
-    // The servers limit nobody.
+    // The servers limit no caller.
     assert_eq!(world.http().get("/v1/jobs").expect("an answer").status, 200);
 }

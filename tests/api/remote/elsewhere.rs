@@ -1,4 +1,4 @@
-//! A client in a network of its own, whose cable is pulled while it is asked.
+//! A client in a network of its own, whose cable is pulled during requests.
 
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
@@ -11,8 +11,8 @@ use drover_testkit::{LONG, Setup, skip};
 
 use super::{World, reached};
 
-/// How long whoever follows waits for the next word: who is not told that the machine is lost is
-/// not done before this, and who is told is so in a tenth of it.
+/// How long a follower waits for the next output: one that is not notified that the machine is lost
+/// does not end before this, and one that is notified ends in a tenth of it.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// A network namespace and the one cable that leads there.
@@ -55,7 +55,7 @@ impl Cable {
         format!("dr{:x}{which}", self.number)
     }
 
-    /// An address that is nobody's: they are for tests of networks (RFC 2544).
+    /// An address without an owner: they are for tests of networks (RFC 2544).
     fn address(&self, last: u32) -> String {
         format!("198.18.{}.{last}", self.number % 256)
     }

@@ -1,4 +1,4 @@
-//! Metrics of an agent without a server: its client tells of its node and of what runs there.
+//! Metrics of an agent without a server: its client reports its node and what runs there.
 
 use std::net::UdpSocket;
 
@@ -20,7 +20,7 @@ fn value(reported: &str, name: &str, labels: &[&str]) -> Option<f64> {
     line.rsplit(' ').next()?.parse().ok()
 }
 
-/// What the client of this world tells, once it tells of an allocation that runs.
+/// What the client of this world reports, once it reports an allocation that runs.
 fn reported(http: &mut Http) -> String {
     wait_for("what runs", LONG, || -> Result<String> {
         let reported = text(http, "/v1/metrics?format=prometheus");
@@ -95,7 +95,7 @@ fn a_client_without_a_server_tells_of_its_node_and_of_what_runs_there() {
         assert_eq!(value(&first, name, &task), Some(wanted), "{name}: {first}");
     }
     assert!(!first.contains("ticket=\""), "{first}");
-    // Somebody wants to know: a sample comes soon.
+    // A reader is there: a sample comes soon.
     wait_for("what it uses", LONG, || -> Result<()> {
         let reported = reported(&mut here);
         let used = value(&reported, "allocs_memory_rss", &task);
@@ -123,7 +123,7 @@ fn what_a_client_without_a_server_is_not_asked_for_it_does_not_tell() {
     assert!(!reported.contains("owner=\""), "{reported}");
 }
 
-/// Somebody who is sent metrics, and the configuration of who sends them so often.
+/// A receiver of metrics, and the configuration of an agent that sends them so often.
 fn sink(every: &str) -> (UdpSocket, String) {
     let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
     socket.set_read_timeout(Some(LONG)).expect("set");
@@ -134,7 +134,7 @@ fn sink(every: &str) -> (UdpSocket, String) {
     (socket, settings)
 }
 
-/// How often the next datagram tells how many allocations run; none where none comes.
+/// How often the next datagram says how many allocations run; none where none comes.
 fn next(socket: &UdpSocket) -> Option<usize> {
     let mut buffer = vec![0; 65_536];
     let length = socket.recv(&mut buffer).ok()?;
@@ -143,7 +143,7 @@ fn next(socket: &UdpSocket) -> Option<usize> {
     Some(text.lines().filter(is_it).count())
 }
 
-/// Waits until that was told so often.
+/// Waits until that was received so often.
 fn heard(socket: &UdpSocket, times: usize) -> usize {
     let mut count = 0;
     while count < times {

@@ -1,4 +1,4 @@
-//! A client that goes, stands still or comes back while it is asked.
+//! A client that goes, stands still or comes back during requests.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
@@ -9,8 +9,8 @@ use drover_testkit::{LONG, wait_for};
 
 use super::{World, text};
 
-/// How long whoever follows waits for the next word: who is not told that the machine is lost is
-/// not done before this, and who is told is so in a tenth of it.
+/// How long a follower waits for the next output: one that is not notified that the machine is lost
+/// does not end before this, and one that is notified ends in a tenth of it.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 fn signal(pid: u32, name: &str) {
@@ -37,7 +37,7 @@ fn mod_23_a_log_of_a_lost_client_breaks_off() {
         let lost = Instant::now();
         let ended = lines.next_line();
         let took = lost.elapsed();
-        // What asks now is told so too, and does not hang.
+        // A request that comes now gets that answer too, and does not hang.
         let ls = format!("/v1/client/fs/ls/{alloc}");
         let answer = world.http().timeout(LONG).get(&ls).expect("an answer");
         signal(pid, "-CONT");

@@ -1,5 +1,5 @@
-//! A client on another machine (here: another process), asked through the server: its files, logs,
-//! figures and tasks.
+//! A client on another machine (here: another process), reached through the server: its files,
+//! logs, figures and tasks.
 
 mod edge;
 mod elsewhere;
@@ -68,7 +68,7 @@ impl World {
         Self { client, ..self }
     }
 
-    /// Runs a shell script as a job; the id of its allocation once it runs and can be asked.
+    /// Runs a shell script as a job; the id of its allocation once it runs and answers.
     pub(crate) fn run(&self, id: &str, script: &str) -> String {
         let mut http = self.http();
         register(&mut http, &shell(id, script));

@@ -1,4 +1,4 @@
-//! Each thing that a client is asked.
+//! Each request that a client answers.
 
 use anyhow::{Context, Result, ensure};
 use drover_testkit::{Http, LONG, wait_for};
@@ -33,7 +33,7 @@ fn mod_23_files_and_logs_of_a_remote_client_are_read_through_the_server() {
     assert_eq!(stat["Size"], 9, "{stat}");
     let part = fs("readat", "?path=t/local/file&offset=5&limit=3");
     assert_eq!(text(&mut http, &part), "tex");
-    // What is wrong is said in the words of who knows.
+    // An error comes in the words of the agent that found it.
     for (path, status, said) in [
         (fs("cat", "?path=t/local/none"), 404, "none"),
         (fs("cat", ""), 400, "must provide a file name"),
@@ -92,7 +92,7 @@ fn sha256(bytes: &[u8]) -> String {
     hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The same job with a service, at whose port nobody listens.
+/// The same job with a service, at whose port nothing listens.
 fn checked(mut job: Value) -> Value {
     let group = &mut job["Job"]["TaskGroups"][0];
     group["Networks"] = json!([{"DynamicPorts": [{"Label": "http"}]}]);
@@ -104,7 +104,7 @@ fn checked(mut job: Value) -> Value {
     job
 }
 
-/// Waits until its check is told, which fails.
+/// Waits until its check, which fails, is reported.
 fn fails(http: &mut Http, checks: &str) {
     wait_for("the check", LONG, || -> Result<()> {
         let reported = http.json(checks)?;
@@ -231,8 +231,8 @@ fn mod_23_a_remote_node_is_measured_described_and_cleaned() {
     }
 }
 
-/// Two of three tasks name a signal that ends nothing: the third starts again, and whoever asked is
-/// told of both.
+/// Two of three tasks name a signal that ends nothing: the third starts again, and the answer names
+/// both errors.
 #[test]
 fn cl_05_who_asks_for_a_restart_over_http_learns_of_every_task_that_could_not_be_told() {
     let world = World::start();
@@ -241,7 +241,7 @@ fn cl_05_who_asks_for_a_restart_over_http_learns_of_every_task_that_could_not_be
         json!({"Name": name, "Driver": "mock_driver", "Config": {"run_for": "1h"},
             "KillSignal": signal, "Resources": {"CPU": 10, "MemoryMB": 10}})
     };
-    // Agents offer this one as Nomad does; that it is written otherwise tells the two apart.
+    // Agents offer this one as Nomad does; its other spelling distinguishes the two.
     let tasks = [task("a", "SIGNULL"), task("b", ""), task("c", "signull")];
     let job = json!({"Job": {
         "ID": "three", "Name": "three", "Type": "service", "Datacenters": ["*"],
@@ -269,7 +269,7 @@ fn cl_05_who_asks_for_a_restart_over_http_learns_of_every_task_that_could_not_be
     for task in ["a", "c"] {
         assert_eq!(restarts(&mut http, task), 0, "{task}");
     }
-    // Of one alone there is one error.
+    // A single task gives a single error.
     let alone = http.put(&restart, &json!({"TaskName": "c"}));
     let alone = alone.expect("an answer").text();
     assert_eq!(alone, "unknown signal \"signull\"");

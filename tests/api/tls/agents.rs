@@ -73,7 +73,7 @@ fn mod_30_a_remote_client_registers_and_runs_a_job_over_mutual_tls() {
     .expect("it is run there");
 }
 
-/// A client is asked over the connections that it made itself, which are encrypted as all others.
+/// A client is called over the connections that it made itself, which are encrypted as all others.
 #[test]
 fn mod_23_mod_30_a_remote_client_is_asked_over_mutual_tls() {
     let trust = Trust::new();

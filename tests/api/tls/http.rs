@@ -62,7 +62,7 @@ fn nobody_without_a_certificate_is_served_and_sessions_go_on() {
     assert!(!output.status.success(), "{}", said(&output));
     assert_eq!(plain(&["-sS"]).status.code(), Some(60), "unknown authority");
 
-    // One that has expired is refused at the handshake, as one of nobody is.
+    // One that has expired is refused at the handshake, as one from an unknown authority is.
     let shows = |pair: &Pair| {
         let name = |path: &Path| path.to_str().expect("a name").to_owned();
         let (cert, key) = (name(&pair.cert), name(&pair.key));
@@ -135,7 +135,7 @@ fn what_is_spoken_on_the_wrong_port_is_answered_in_words() {
         &agent,
         &["WARN", "http: clear text where TLS is spoken", "https://"],
     );
-    // Connections that say nothing, or half of it, hinder nobody.
+    // Connections that say nothing, or half of it, hinder no other.
     let mut halves = Vec::new();
     for number in 0..60 {
         let mut half = TcpStream::connect(agent.addr()).expect("a connection");
@@ -165,7 +165,7 @@ fn what_is_spoken_on_the_wrong_port_is_answered_in_words() {
         .expect("written");
     stream.set_read_timeout(Some(LONG)).expect("set");
     let mut rest = Vec::new();
-    // An end, not a reset, though nobody read what was said.
+    // An end, not a reset, though the server read nothing of what was sent.
     stream.shutdown(std::net::Shutdown::Write).expect("shut");
     stream.read_to_end(&mut rest).expect("the end");
     assert!(rest.is_empty(), "{rest:?}");
@@ -179,7 +179,7 @@ fn what_is_spoken_on_the_wrong_port_is_answered_in_words() {
     );
 }
 
-/// Commands against an agent that asks for certificates.
+/// Commands against an agent that requires certificates.
 struct Commands {
     trust: Trust,
     agent: drover_testkit::Agent,
@@ -263,7 +263,7 @@ fn commands_take_a_name_and_less_care_from_the_environment() {
     let (code, text) = reported(0..3, (NAME, "other.example"));
     let refused = code == 1 && text.contains("for server.global.nomad");
     assert!(refused, "{text}");
-    // Nobody says here which authority is to be trusted.
+    // No trusted authority is named here.
     for (value, wanted) in [("true", 0), ("1", 0), ("false", 1)] {
         let (code, text) = reported(1..3, ("NOMAD_SKIP_VERIFY", value));
         assert_eq!(code, wanted, "{value}: {text}");

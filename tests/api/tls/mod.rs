@@ -74,7 +74,7 @@ impl Trust {
         ready.unwrap_or_else(|error| panic!("{error:#}\n{}", agent.log_tail(30)));
     }
 
-    /// What curl says that asks over TLS, with a certificate of people.
+    /// The output of curl over TLS, with a user's certificate.
     pub(crate) fn curl(&self, agent: &Agent, path: &str, more: &[&str]) -> Output {
         let url = format!("https://{}{path}", agent.addr());
         Command::new("curl")

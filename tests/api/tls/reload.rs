@@ -120,7 +120,7 @@ fn env_02_certificates_loaded_anew_reach_the_listeners_and_broken_ones_do_not() 
     hang_up(&agent);
     logged(&agent, &["INFO", "configuration reloaded"]);
     assert_eq!(shown(&agent), "CN = next");
-    // Who was there before is told as ever.
+    // A stream from before gets events as ever.
     register("second");
     follower.hears("second");
 
@@ -163,7 +163,7 @@ fn a_reload_changes_what_it_can_and_names_the_rest() {
     assert_eq!(config["Limits"]["HTTPMaxConnsPerClient"], 7);
     assert_eq!(config["Datacenter"], "dc1", "as it runs");
     hang_up(&agent);
-    // At WARN nobody would have read this.
+    // At WARN this would not have been logged.
     logged(&agent, &["INFO", "Reloading configuration..."]);
     logged(&agent, &["WARN", "needs a restart", "datacenter"]);
 

@@ -1,6 +1,6 @@
 //! Every code of gRPC as the answer to each call of a volume's life: whatever becomes of the
-//! allocation, the volume is free in the end, and the next one has it; what an operator asked for
-//! is done when he asks again.
+//! allocation, the volume is free in the end, and the next one has it; what an operator requested
+//! is done when it is requested again.
 
 use std::sync::Mutex;
 
@@ -10,7 +10,7 @@ use super::{COMES, GOES, World};
 
 const GIB: i64 = 1 << 30;
 
-/// How often a job is asked for: each of three calls fails once, with a code that may end it.
+/// How often a job is requested: each of three calls fails once, with a code that may end it.
 const TRIES: usize = 4;
 
 /// One volume, whose calls each fail once with a code.

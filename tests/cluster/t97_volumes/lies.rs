@@ -1,5 +1,5 @@
 //! A plugin that says what is not so: the answer is held when the work is done, and what was done
-//! is undone meanwhile. The agent looks, and asks again.
+//! is undone meanwhile. The agent looks, and calls again.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

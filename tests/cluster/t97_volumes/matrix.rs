@@ -1,10 +1,11 @@
-//! Who dies × in which call × when: {server, client, node plugin, controller plugin, a task} is
-//! killed before each call that the life of a volume makes, while it is under way and not yet done
-//! (during), and when it is done but not answered (after). Before a call is before the work that
-//! leads to it, or, where another call leads to it, when that one's answer is on record and nobody
-//! has gone on: the client, who makes all calls, stands still then. The plugin holds each call at
-//! the moment that is meant until the kill is done, so that it never comes early or late. However
-//! it goes, the volume is made, checked, grown, used by one job, read by the next, and deleted.
+//! Which process dies × in which call × when: {server, client, node plugin, controller plugin, a
+//! task} is killed before each call that the life of a volume makes, while it is under way and not
+//! yet done (during), and when it is done but not answered (after). Before a call is before the
+//! work that leads to it, or, where another call leads to it, when that one's answer is on record
+//! and no process has continued: the client, which makes all calls, stands still then. The plugin
+//! holds each call at the moment that is meant until the kill is done, so that it never comes early
+//! or late. However it goes, the volume is made, checked, grown, used by one job, read by the next,
+//! and deleted.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -55,8 +56,8 @@ const VICTIMS: [Victim; 5] = [
 const DURING: &str = "before";
 const AFTER: &str = "after";
 
-/// How long a call that may go on takes to end while the client stands still: a node that is not
-/// heard of for longer is down.
+/// How long a call that may continue takes to end while the client stands still: a node that sends
+/// nothing for longer is down.
 const STILL: Duration = Duration::from_millis(800);
 
 /// A kill that was done.
@@ -140,7 +141,7 @@ impl Life<'_> {
         died
     }
 
-    /// The file that lets a call go on.
+    /// The file that lets a call continue.
     fn gate(&self, call: &str, when: &str) -> PathBuf {
         let name = format!("gate-{}-{call}-{when}", self.id);
         self.world.path(&name)
@@ -158,8 +159,8 @@ impl Life<'_> {
         }
     }
 
-    /// Has a call wait before its work, or after it, whoever makes it and however often, until it
-    /// may go on.
+    /// Has a call wait before its work, or after it, for every caller and every time, until it may
+    /// continue.
     fn holds(&self, call: &str, when: &str) {
         let until = self.gate(call, when);
         self.world.fault(
@@ -253,7 +254,7 @@ impl Life<'_> {
         done
     }
 
-    /// Does something in whose calls somebody dies.
+    /// Does something in whose calls processes die.
     fn beset(&self, calls: &[&'static str], work: impl Fn() + Send) -> Vec<Strike> {
         let _turn = self.turn.lock().expect("no panic");
         let mut first = Vec::new();
@@ -299,7 +300,7 @@ impl Life<'_> {
             world.register(&world.job(&writer, "service", id, &write, 0));
             world.wait_status(&writer, "running");
         }));
-        // What is asked for twice, and done late, is no harm while it is used.
+        // What is requested twice, and done late, is no harm while it is used.
         world.wait_quiet(&remote);
         strikes.extend(self.beset(&GOES, || {
             match self.victim {
@@ -342,7 +343,7 @@ fn end_of<'r>(record: &'r [Value], of: &Value) -> Option<&'r Value> {
     })
 }
 
-/// The call about a volume that waits to go on, in a process that lives.
+/// The call about a volume that waits to continue, in a process that lives.
 fn held(record: &[Value], (call, volume): (&str, &str), when: &str) -> Option<Value> {
     let mut lines = record.iter().rev();
     let line = lines.find(|line| {

@@ -1,5 +1,5 @@
 //! Volumes of real processes: a server, clients, the plugin of this project as a job, tasks that
-//! write, and whatever of it dies, when it was asked to do something and had not answered.
+//! write, any of which may die when it got a request and had not answered.
 
 mod codes;
 mod lies;
@@ -31,7 +31,7 @@ const GOES: [&str; 3] = [
     "NodeUnstageVolume",
     "ControllerUnpublishVolume",
 ];
-/// How long anything is waited for: somebody else may be killed in each step of it.
+/// How long anything is waited for: another process may be killed in each step of it.
 const PATIENT: Duration = LONG.saturating_mul(3);
 /// One of several nodes that is not heard of is down soon.
 const SEVERAL: &str = "server {\n  heartbeat_grace = \"2s\"\n  min_heartbeat_ttl = \"1s\"\n}\n";
@@ -64,7 +64,7 @@ impl Mortal {
     }
 
     /// Dies and lives, alone among those who want that of it; when it died. It is not waited for:
-    /// whoever asks it asks again.
+    /// its callers repeat their requests.
     fn again(&self) -> u128 {
         let mut agent = self.agent.lock().expect("no panic");
         let setup = &self.setup;
@@ -75,7 +75,7 @@ impl Mortal {
         .renewed()
     }
 
-    /// Does something while it stands still, and nobody else kills it.
+    /// Does something while it stands still, and no other thread kills it.
     fn while_still<T>(&self, work: impl FnOnce(&mut Still<'_>) -> T) -> T {
         let mut agent = self.agent.lock().expect("no panic");
         let pid = agent.as_ref().map(Agent::pid);
@@ -91,7 +91,7 @@ impl Mortal {
     }
 }
 
-/// An agent that nobody else has a hand on.
+/// An agent that no other thread kills or stops.
 struct Still<'m> {
     agent: &'m mut Option<Agent>,
     setup: &'m Setup,
@@ -109,7 +109,7 @@ impl Still<'_> {
     }
 }
 
-/// Tells a process something, if it is there.
+/// Sends a process a signal, if it is there.
 fn signalled(pid: Option<u32>, signal: Signal) {
     let pid = pid.and_then(|pid| i32::try_from(pid).ok());
     let _ = pid.map(|pid| kill(Pid::from_raw(pid), signal));
@@ -231,7 +231,7 @@ impl World {
         healthy.expect("it is healthy");
     }
 
-    /// Registers a job, however often servers must be asked.
+    /// Registers a job, however many requests that takes.
     fn register(&self, job: &Value) {
         self.put("/v1/jobs", job);
     }
@@ -330,7 +330,7 @@ impl World {
         self.wait_one_of(job, &["complete", "failed"]).0
     }
 
-    /// Waits until nobody has a volume.
+    /// Waits until a volume has no holder.
     fn wait_free(&self, id: &str) {
         let free = wait_for(id, PATIENT, || {
             let volume = self.http().json(&format!("/v1/volume/csi/{id}"))?;
@@ -366,7 +366,7 @@ impl World {
         lines.map_while(Result::ok).collect()
     }
 
-    /// Where and what was asked about a volume, in order: node and call.
+    /// The calls about a volume, in order: node and call.
     fn calls(&self, remote: &str) -> Vec<(String, String)> {
         let begun = self.record();
         let begun = begun
@@ -412,7 +412,7 @@ impl World {
         lock
     }
 
-    /// Waits until no call about a volume is under way, not even one that nobody waits for.
+    /// Waits until no call about a volume is under way, not even one that no caller waits for.
     fn wait_quiet(&self, remote: &str) {
         let quiet = wait_for("open calls", PATIENT, || {
             let open = open_calls(&self.record(), remote);
@@ -422,7 +422,7 @@ impl World {
         quiet.expect("all end");
     }
 
-    /// What plugins refused: nothing comes in the wrong order, so it is only what they were told.
+    /// What plugins refused: nothing comes in the wrong order, so it is only what their rules say.
     /// A call whose caller died may end at any time.
     fn refused(&self) -> Vec<Value> {
         let ended = self.record().into_iter();
@@ -473,7 +473,7 @@ impl Drop for World {
             Ok(live.collect())
         };
         let limit = Duration::from_secs(if std::thread::panicking() { 5 } else { 30 });
-        // Who uses volumes goes first: without plugins nobody gives one back.
+        // Jobs that use volumes go first: without plugins no volume is given back.
         for plugins in [false, true] {
             let meant = |alloc: &Value| {
                 let job = alloc["JobID"].as_str().unwrap_or_default();

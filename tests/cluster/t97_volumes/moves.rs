@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{COMES, GOES, World};
 
-/// Writes where nobody wrote, and tells what it finds where somebody did.
+/// Writes where nothing was written, and copies what it finds elsewhere.
 const SCRIPT: &str = "cd $NOMAD_VOLUME_data; echo $$ > pid; \
     if [ -f file ]; then cp file seen; else echo hello > file; fi; exec sleep 1000";
 
@@ -66,7 +66,7 @@ fn csi_23_csi_37_a_drained_node_hands_its_volume_on() {
         return;
     };
     let path = format!("/v1/node/{}/drain", node_id(&world, "one"));
-    // Its plugin stays until the end: without it nobody gives a volume back.
+    // Its plugin stays until the end: without it no volume is given back.
     let drain = json!({"DrainSpec": {"Deadline": 60_000_000_000_u64, "IgnoreSystemJobs": true}});
     world.put(&path, &drain);
     assert_eq!(read(&world, &remote, "seen"), "hello");
@@ -140,7 +140,7 @@ fn csi_45_a_dead_node_keeps_its_volume_until_it_is_given_up() {
     };
     dies(&world, &remote);
     waits(&world, &remote);
-    // With a machine go its mounts, of which the plugin hears from nobody.
+    // A machine's mounts go with it, and no call reports that to the plugin.
     world.fault(
         json!({"call": "ControllerUnpublishVolume", "volume": remote, "times": 1,
         "do": {"forget": "uses"}}),

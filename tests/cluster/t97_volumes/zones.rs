@@ -1,4 +1,4 @@
-//! Nodes that lie in zones, as their plugins say: a volume is made where that is asked for, and its
+//! Nodes that lie in zones, as their plugins say: a volume is made where that is requested, and its
 //! jobs run there and nowhere else.
 
 use anyhow::ensure;

@@ -1,4 +1,4 @@
-//! A plugin in the process of a test, which answers as it is told.
+//! A plugin in the process of a test, which answers as the test sets.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
@@ -184,7 +184,7 @@ impl Controller for Says {
         &self,
         requested: Request<proto::ControllerGetCapabilitiesRequest>,
     ) -> Result<Response<proto::ControllerGetCapabilitiesResponse>, Status> {
-        // The third is of a version that nobody has written yet.
+        // The third is of a version that does not exist yet.
         let capabilities = [1, 2, 4_711]
             .map(|kind| proto::ControllerServiceCapability {
                 r#type: Some(controller_service_capability::Type::Rpc(

@@ -1,4 +1,4 @@
-//! One call: recorded, done alone, and done wrong when that is asked for.
+//! One call: recorded, done alone, and done wrong where a rule of `faults` says so.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::record::{End, Record};
 use crate::requested::{Recordable, RequestRecord};
 use crate::state::{Node, State, Store};
 
-/// The plugin as it is asked.
+/// The plugin as calls reach it.
 #[derive(Clone)]
 pub(crate) struct Plugin(Arc<HostPath>);
 
@@ -80,8 +80,8 @@ pub(crate) fn let_in(
 }
 
 impl Plugin {
-    /// Answers a call: `work` is done alone among all plugins that share the folder, also if nobody
-    /// waits for the answer any more, as most plugins do it.
+    /// Answers a call: `work` is done alone among all plugins that share the folder, also if no
+    /// caller waits for the answer any more, as most plugins do it.
     pub(crate) async fn answer<R, A>(
         &self,
         call: &'static str,
@@ -97,7 +97,7 @@ impl Plugin {
         let (waited_for, answer) = oneshot::channel();
         tokio::spawn(async move {
             let answer = plugin.recorded(call, request, work, &waited_for).await;
-            // Nobody may wait any more.
+            // The caller may not wait any more.
             let _ = waited_for.send(answer);
         });
         let panicked = |_| Status::internal("the call ended without an answer");
@@ -176,7 +176,7 @@ impl HostPath {
         Ok(answer)
     }
 
-    /// Does wrong what is asked for; the ids to lie about.
+    /// Does wrong what the rules say; the ids to lie about.
     async fn wrong(&self, reported: Call<'_>, when: When) -> Result<Vec<String>, Status> {
         let Call {
             call,

@@ -11,7 +11,7 @@ use crate::kinds;
 use crate::place;
 use crate::state::{Kind, Source, State, Volume};
 
-/// What a volume has when nobody says how much.
+/// The size of a volume whose request names none.
 const USUAL: i64 = 1 << 30;
 /// What comes back with a volume, and has to be shown to nodes.
 const CONTEXT: &str = "hostpath";
@@ -261,7 +261,8 @@ pub(crate) fn expand(
     volume.bytes = wanted;
     Ok(proto::ControllerExpandVolumeResponse {
         capacity_bytes: wanted,
-        // Its device is looked at again, and folders have it recorded that they were asked for.
+        // Its device is looked at again, and for folders the record shows that the expansion was
+        // requested.
         node_expansion_required: true,
     })
 }

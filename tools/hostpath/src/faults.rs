@@ -4,15 +4,15 @@
 //! [{"call": "NodeStageVolume", "volume": "v", "times": 1, "when": "after", "do": "die"}]
 //! ```
 //!
-//! `call` is a name of the specification or `*`; `volume`, if given, the volume that is asked for;
-//! `times` how often the rule holds (for ever, if it is not given), which the plugin counts down in
-//! the file, so that it is true across its own death. `when` is `before` the work (so if not given)
-//! or `after` it, when the work is done and only the answer is lost. `do` is one of
+//! `call` is a name of the specification or `*`; `volume`, if given, the volume that the call
+//! names; `times` how often the rule holds (for ever, if it is not given), which the plugin counts
+//! down in the file, so that it is true across its own death. `when` is `before` the work (so if
+//! not given) or `after` it, when the work is done and only the answer is lost. `do` is one of
 //!
 //! * `{"fail": {"code": 13, "text": "why"}}`: answers with this code of gRPC;
 //! * `{"slow": {"ms": 500}}`: takes that much longer;
-//! * `{"hold": {"until": "/a/file"}}`: goes on once this file is there, and says in the record that
-//!   it waits;
+//! * `{"hold": {"until": "/a/file"}}`: continues once this file is there, and says in the record
+//!   that it waits;
 //! * `"hang"`: never answers;
 //! * `{"lie": {"id": "another"}}`: answers with this id instead of the true one;
 //! * `"die"`: the process ends at once;
@@ -31,7 +31,7 @@ use crate::state::{State, replace};
 pub(crate) enum When {
     #[default]
     Before,
-    /// Not where nobody waits for the answer any more.
+    /// Not where the caller has stopped waiting for the answer.
     After,
 }
 

@@ -17,7 +17,7 @@ pub(crate) fn is_of_one_path(access: &str) -> bool {
     access == Mode::SingleNodeSingleWriter.as_str_name()
 }
 
-/// Whether nobody may write.
+/// Whether it allows no writer.
 pub(crate) fn is_for_readers(access: &str) -> bool {
     access.ends_with("READER_ONLY")
 }
@@ -49,7 +49,7 @@ pub(crate) fn kind(capability: &VolumeCapability) -> Result<Kind, Status> {
     }
 }
 
-/// The way that a call asks for, which it has to.
+/// The kind of use that a call requests, which every call has to name.
 pub(crate) fn wanted(given: Option<&VolumeCapability>, is: Kind) -> Result<Use, Status> {
     let given = given.ok_or_else(|| Status::invalid_argument("no volume capability"))?;
     match kind(given)? == is {

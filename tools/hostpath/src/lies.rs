@@ -1,4 +1,4 @@
-//! Answers that can be told to name another thing than the one that is meant.
+//! Answers that a rule can make name another thing than the one that is meant.
 
 use drover_csi::proto;
 

@@ -1,6 +1,6 @@
 //! A plugin of the Container Storage Interface that keeps volumes in folders and files of one
 //! machine: controller, node, or both. For tests and demonstrations: it is strict about the order
-//! of calls, records each of them, and misbehaves when told to. It is no storage for anybody's
+//! of calls, records each of them, and misbehaves where a rule says so. It is no storage for real
 //! data.
 
 mod calls;
@@ -68,7 +68,7 @@ pub(crate) struct Options {
     /// Nodes need not stage volumes.
     #[arg(long)]
     no_stage: bool,
-    /// Make volumes larger only while nobody has them.
+    /// Make volumes larger only while no node has them.
     #[arg(long)]
     offline: bool,
     /// A segment of the topology the node lies in, KEY=VALUE; volumes are then made in one place.
@@ -80,7 +80,7 @@ pub(crate) struct Options {
     /// How many bytes all volumes may have.
     #[arg(long, default_value_t = 1 << 40)]
     capacity: i64,
-    /// Do not mount: what is published is a symbolic link. So it is for everybody but root.
+    /// Do not mount: what is published is a symbolic link. Users other than root always get that.
     #[arg(long)]
     links: bool,
     /// Where calls are recorded, a JSON object a line.

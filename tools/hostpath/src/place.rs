@@ -24,7 +24,7 @@ pub(crate) fn make(path: &Path, kind: Kind, bytes: i64, from: Option<&Path>) -> 
     }
 }
 
-/// Lets everybody in: tasks run as whoever they like.
+/// Gives every user access: tasks may run as any user.
 fn open(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     fs::set_permissions(path, fs::Permissions::from_mode(0o777))
@@ -127,7 +127,7 @@ pub(crate) fn detach(file: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Tells a device how long its file has become.
+/// Notifies a device how long its file has become.
 pub(crate) fn refresh(file: &Path) -> io::Result<()> {
     if let Some(there) = device(file)? {
         run("losetup", &[Path::new("--set-capacity"), &there])?;

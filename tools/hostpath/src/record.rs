@@ -54,7 +54,7 @@ pub(crate) struct End<'a> {
     /// The name of the code of gRPC.
     pub(crate) code: String,
     pub(crate) text: &'a str,
-    /// Nobody waits for the answer any more.
+    /// The caller has stopped waiting for the answer.
     pub(crate) late: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a request asks for, in the form in which it is recorded.
+//! What a request names, in the form in which it is recorded.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 //! A device plugin without hardware: for tests and demonstrations. It has two devices, `a` and `b`,
-//! writes down what is asked of it, and does wrong what it is told to (see `state.rs`).
+//! writes down the calls it gets, and misbehaves as its commands say (see `state.rs`).
 
 mod base;
 mod devices;
@@ -21,7 +21,7 @@ use tonic::transport::Server;
 
 use crate::state::{Served, State};
 
-/// How long an answer may take to whoever ends this.
+/// How long the answer to the call that ends this may take.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
 #[tokio::main]
@@ -60,8 +60,8 @@ async fn run() -> Result<()> {
     Ok(())
 }
 
-/// Ready when it was to end and whoever said so has had time to hear the answer: streams that are
-/// still open end with the process.
+/// Ready when it was to end and the caller that ended it has had time to read the answer: streams
+/// that are still open end with the process.
 async fn gone(state: &State) {
     state.ended().await;
     tokio::time::sleep(LAST_WORDS).await;

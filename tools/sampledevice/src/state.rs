@@ -1,7 +1,7 @@
-//! What the plugin is told, and what it writes down.
+//! The plugin's commands, and what it writes down.
 //!
 //! In its folder lie `commands`, which it reads again and again: `unhealthy ID TEXT`, `gone ID`,
-//! `silent` (it tells of no devices, but ends its streams) and `die` (it takes the file away and
+//! `silent` (it reports no devices, but ends its streams) and `die` (it takes the file away and
 //! ends), a line each; and `calls`, to which it adds a line for each call.
 
 use std::fs::{self, File, TryLockError};
@@ -101,7 +101,7 @@ impl State {
             .create(true)
             .append(true)
             .open(folder.join("calls"));
-        // Who reads it sees that it is missing.
+        // A test that reads the file sees that the line is missing.
         let _ = file.and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
     }
 
@@ -112,11 +112,11 @@ impl State {
 
     pub(crate) async fn ended(&self) {
         self.end.notified().await;
-        // Whoever else waits for it hears it too.
+        // Other tasks that wait for the end are notified too.
         self.end.notify_one();
     }
 
-    /// Does what it is told, until that is to die.
+    /// Follows its commands, until one is to die.
     pub(crate) async fn obey(self: Arc<Self>) {
         loop {
             tokio::time::sleep(LOOK).await;
@@ -147,7 +147,7 @@ impl State {
         dies
     }
 
-    /// Its devices, as it tells of them now.
+    /// Its devices, as it reports them now.
     pub(crate) fn group(&self) -> DeviceGroup {
         let reported = self.reported.borrow().clone();
         let ids = IDS.iter().filter(|id| !reported.has("gone", id));
@@ -180,7 +180,7 @@ impl State {
         }
     }
 
-    /// Whether it tells of nothing.
+    /// Whether it reports nothing.
     pub(crate) fn is_silent(&self) -> bool {
         self.reported
             .borrow()

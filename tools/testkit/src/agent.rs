@@ -229,7 +229,7 @@ impl Drop for Agent {
 /// happened to get the same one would keep the agent from listening.
 const PORTS: std::ops::Range<u16> = 20_000..32_000;
 
-/// A port that was free a moment ago, and that nobody else in this process was given.
+/// A port that was free a moment ago, and that no other caller in this process was given.
 ///
 /// # Errors
 /// When there is none.

@@ -13,7 +13,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 use rustls::{ClientConfig, RootCertStore};
 
-/// An authority that signs whatever it is told to, and the directory with its files.
+/// An authority that signs every certificate that a test wants, and the directory with its files.
 #[derive(Debug)]
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -151,14 +151,14 @@ pub const CLIENT: &[&str] = &["client.global.nomad", "localhost", "127.0.0.1"];
 
 /// An authority in a directory that vanishes with it.
 pub struct Trust {
-    /// Who signs.
+    /// The authority that signs.
     pub authority: Authority,
     /// Where everything lies.
     pub dir: tempfile::TempDir,
 }
 
 impl Trust {
-    /// One nobody knows yet.
+    /// One that no agent knows yet.
     ///
     /// # Panics
     /// When nothing can be written.

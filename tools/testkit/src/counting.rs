@@ -6,7 +6,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 /// The system's allocator, which counts what a thread holds and refuses what is beyond its limit:
-/// a test that asks for a terabyte ends there. A crate whose tests ask takes it as its allocator.
+/// a test that asks for a terabyte ends there. A crate whose tests use such a limit takes it as its
+/// allocator.
 pub struct Counting;
 
 thread_local! {

@@ -59,7 +59,7 @@ pub struct Response {
     pub status: u16,
     /// The headers, names in lower case.
     pub headers: Vec<(String, String)>,
-    /// The body, as it came: still compressed if it was asked for so.
+    /// The body, as it came: still compressed if the request allowed that.
     pub body: Vec<u8>,
 }
 

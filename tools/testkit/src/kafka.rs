@@ -40,7 +40,7 @@ pub struct Broker {
     sasl: u16,
     tls: u16,
     sasl_tls: u16,
-    /// Where the listener is that tells clients to come to the port below.
+    /// Where the listener is that sends clients to the port below.
     behind: u16,
     reported: u16,
     child: Option<Child>,
@@ -254,7 +254,7 @@ impl Broker {
         format!("127.0.0.1:{}", self.sasl_tls)
     }
 
-    /// A wire to it that its clients do not leave: they are told that it is the broker.
+    /// A wire to it that its clients do not leave: it is the broker's advertised address.
     ///
     /// # Errors
     /// The port is taken.

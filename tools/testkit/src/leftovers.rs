@@ -48,7 +48,7 @@ fn within(dir: &Path) -> Vec<Pid> {
                 word.starts_with(dir) || word.starts_with(&real)
             })
         });
-        // Who has ended and was not waited for has neither.
+        // A process that has ended and was not waited for has neither.
         pid != own && (works || named)
     };
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();

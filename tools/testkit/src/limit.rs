@@ -29,7 +29,7 @@ impl Watched {
     fn new() -> Self {
         static NEXT: Mutex<u64> = Mutex::new(0);
         let here = thread::current();
-        // Tests that run one after the other on the main thread cannot be told apart.
+        // Tests that run one after the other on the main thread cannot be distinguished.
         let Some(name) = here.name().filter(|name| *name != "main") else {
             return Self(None);
         };

@@ -17,7 +17,7 @@ pub fn skip(what: &str, why: &str) {
     let strict = is_strict(std::env::var_os(NO_SKIP).as_deref());
     assert!(!strict, "{what} cannot run here: {why} ({NO_SKIP} is set)");
     let line = format!("\nskipped: {what}: {why}\n");
-    // Nobody can be told when even this fails.
+    // When even this fails, it cannot be reported.
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 

@@ -12,10 +12,10 @@ use crate::limit;
 /// wait.
 pub const LONG: Duration = Duration::from_secs(60);
 
-/// Between two questions of a test whose runtime goes on.
+/// The pause between two checks of a test whose runtime continues.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// As [`wait_for`], for a test whose own runtime has to go on meanwhile.
+/// As [`wait_for`], for a test whose own runtime has to continue meanwhile.
 ///
 /// # Errors
 /// When `limit` has passed.
@@ -49,7 +49,7 @@ pub async fn eventually_async<T, E: Display>(
     }
 }
 
-/// What a question answers that is asked whether something is so.
+/// The answer of a check whether something is so.
 ///
 /// # Errors
 /// It is not.
@@ -85,7 +85,7 @@ pub fn moment(mut reached: impl FnMut() -> bool, mut over: impl FnMut() -> bool)
     }
 }
 
-/// Asks until there is an answer; the last refusal is part of the error when time is up.
+/// Checks until there is an answer; the last refusal is part of the error when time is up.
 ///
 /// # Errors
 /// When `limit` has passed.

@@ -20,7 +20,7 @@ enum Mode {
     Pass = 0,
     /// They pass until the budget is spent, and then nothing does, and nothing ends.
     Stall = 1,
-    /// New connections get 503 for every request; the others go on.
+    /// New connections get 503 for every request; the others continue.
     Overloaded = 2,
 }
 
@@ -55,7 +55,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// To a server, on any port of this host, or on the one that clients are told of.
+    /// To a server, on any port of this host, or on the one that clients know.
     ///
     /// # Errors
     /// The port is taken.

@@ -25,7 +25,7 @@ const VISIBLE: &[&str] = &[
     "src/http/",
     "src/jobspec/",
 ];
-/// The line of a commit's message that says there is nothing to tell.
+/// The line of a commit's message that says users notice nothing.
 const NOTHING: &str = "changelog: none";
 /// How far back is looked.
 const COMMITS: &str = "--max-count=200";

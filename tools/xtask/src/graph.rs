@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::lexer;
 use crate::tree::File;
 
-/// Who is known by whom, each with a file that shows it.
+/// Which folder knows which others, each with a file that shows it.
 pub(crate) type Graph = BTreeMap<String, BTreeMap<String, String>>;
 
 /// The projections, whose root only hands on what its folders have.
@@ -63,7 +63,7 @@ pub(crate) fn read(files: &[File], src: &str) -> Graph {
     graph
 }
 
-/// Circles, each told as the way around it.
+/// Circles, each as the way around it.
 pub(crate) fn circles(graph: &Graph) -> Vec<String> {
     let mut problems = Vec::new();
     let mut done = BTreeSet::new();
@@ -99,7 +99,7 @@ fn follow<'a>(
     way.pop();
 }
 
-/// The graph as people read it: who knows nobody first, and everybody after all whom they know.
+/// The graph as people read it: folders that know no other first, and each after all that it knows.
 pub(crate) fn reported(graph: &Graph) -> String {
     let mut text = String::new();
     let mut placed = BTreeSet::new();
@@ -312,7 +312,7 @@ mod tests {
             }
         }
         assert!(knows("volumes", "csi_calls"));
-        // And whoever serves, or watches, may ask them.
+        // And folders that serve, or watch, may call them.
         for folder in ["http", "reactors"] {
             assert!(knows(folder, "volumes"), "{folder}");
         }

@@ -43,7 +43,7 @@ struct LeftToOthers {
     words: &'static [&'static str],
     /// Those that do it all the same.
     but: &'static [&'static str],
-    /// Who does it.
+    /// What does it instead.
     why: &'static str,
 }
 
@@ -95,7 +95,7 @@ const LEFT_TO_OTHERS: &[LeftToOthers] = &[
     LeftToOthers {
         within: "src/endpoints/",
         words: &["proposer.submit(", "Server::submit(", "Origin::default("],
-        // The batch writes what callers were asked for before.
+        // The batch writes what was checked for its callers before.
         but: &["src/endpoints/auth.rs", "src/endpoints/alloc_batch.rs"],
         why: "a command is submitted in the name of who is Allowed, whom auth.rs asks",
     },
@@ -142,12 +142,12 @@ pub(crate) fn check(file: &File, lines: &[&str], test: &[bool], measured: &mut M
             measured.excess.insert(place, found);
         }
     };
-    // The test kit waits for everybody, and the task runner looks for these words.
+    // The test kit waits on behalf of all tests, and the task runner looks for these words.
     if !file.path.starts_with("tools/") {
         let sleeps = lines.iter().enumerate();
         let sleeps = sleeps.filter(|(n, line)| tested(*n) && line.contains("sleep("));
         count("test-sleeps", sleeps.count());
-        // In a simulation time stands still while anybody runs.
+        // In a simulation time stands still while any thread runs.
         let spins = lines
             .iter()
             .enumerate()
@@ -184,7 +184,7 @@ pub(crate) fn check(file: &File, lines: &[&str], test: &[bool], measured: &mut M
     }
 }
 
-/// What is done here and is somebody else's.
+/// What is done here and is the duty of other code.
 fn left_to_others(
     file: &File,
     lines: &[&str],
@@ -247,7 +247,7 @@ fn always_many(line: &str) -> Option<&'static str> {
     })
 }
 
-/// Looks again at once, on a processor that somebody else may need for what is waited for.
+/// Looks again at once, on a processor that another thread may need for what is waited for.
 fn spins_on(line: &str) -> bool {
     line.contains("yield_now(") || line.contains("spin_loop(")
 }

@@ -54,8 +54,8 @@ enum Task {
     Tidy,
     /// Print which folders of `src` know which others, and which do within each of them.
     Graph,
-    /// Print every route and method between agents: what it asks of its caller, a test that asks
-    /// it, and where it is documented.
+    /// Print every route and method between agents: what it requires of its caller, a test that
+    /// requests it, and where it is documented.
     Routes {
         /// Check that those without a test are the ones that are known.
         #[arg(long)]
@@ -69,7 +69,7 @@ enum Task {
     },
     /// Check that every listed attack has the tests that try it.
     Attacks,
-    /// Check that what users see is told in the changelog.
+    /// Check that what users see is written in the changelog.
     Changelog,
     /// Check licences, sources and duplicates of the dependencies.
     Deny,
@@ -85,7 +85,7 @@ enum Task {
         /// Leave out what was caught before.
         #[arg(long)]
         again: bool,
-        /// Go on where a run with the same wishes was interrupted.
+        /// Continue where a run with the same options was interrupted.
         #[arg(long = "continue")]
         go_on: bool,
         /// How many changes are tried at once.

@@ -1,10 +1,10 @@
-//! Every route and every method between agents: what it asks of its caller, which test asks it, and
-//! where it is documented.
+//! Every route and every method between agents: what it requires of its caller, which test requests
+//! it, and where it is documented.
 //!
 //! The page `src/docs/routes.md` is written from what is registered; a test refuses one that is out
-//! of date. A test asks a route where a path in its text fits it, and a method of the route's is
-//! named on the same line or close above; it calls a method where it names it, or its type. Those
-//! without a test stand in a list, which may only shrink.
+//! of date. A test requests a route where a path in its text fits it, and a method of the route's
+//! is named on the same line or close above; it calls a method where it names it, or its type.
+//! Those without a test stand in a list, which may only shrink.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -174,7 +174,8 @@ fn tested(files: &[File], rows: &[Row]) -> Vec<Option<String>> {
     rows.iter().map(test).collect()
 }
 
-/// Whether a test in a file may ask who serves a table: a client's agent is another process.
+/// Whether a test in a file may reach the agent that serves a table: a client's agent is another
+/// process.
 fn is_requested(path: &str, table: &str) -> bool {
     !table.contains(AT_CLIENT) || path.starts_with("tests/api/remote/")
 }
@@ -377,7 +378,7 @@ mod tests {
         ];
         let rows = rows(&files).unwrap();
         let tested: Vec<bool> = tested(&files, &rows).iter().map(Option::is_some).collect();
-        // Each table has its own: of a path that two have, both rows are asked.
+        // Each table has its own: where two have a path, both rows count as tested.
         assert_eq!(tested, [true, false, true, false, true, false, false, true]);
     }
 }

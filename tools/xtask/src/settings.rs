@@ -1,4 +1,4 @@
-//! Settings of the agent: each is read by somebody, or is declared unsupported, which is refused.
+//! Settings of the agent: each is read by some code, or is declared unsupported, which is refused.
 //!
 //! A setting is known by its path (`client.server_join.retry_max`), not by its name alone: a reader
 //! of a field is a file that names the block, or its type, as well.
@@ -16,7 +16,7 @@ const UNSUPPORTED: &str = "src/config/unsupported.rs";
 /// The configuration as a whole.
 const ROOT: &str = "Config";
 
-/// Files that write settings, or show them to who asks: neither is to act on them.
+/// Files that write settings, or show them to users: neither is to act on them.
 const ECHOES: [&str; 2] = ["src/cli/agent/mod.rs", "src/server/about.rs"];
 /// What the configuration itself turns into what others read, or refuses: paths, or blocks.
 const RESOLVED: &[&str] = &[
@@ -45,7 +45,7 @@ type Field<'a> = (&'a str, &'a str, bool);
 /// The fields of each block.
 type Structs<'a> = BTreeMap<&'a str, Vec<Field<'a>>>;
 
-/// Finds fields of the configuration that nobody outside it reads and that are not declared
+/// Finds fields of the configuration that no code outside it reads and that are not declared
 /// unsupported, and counts those that are.
 pub(crate) fn check(files: &[File], excess: &mut Excess, problems: &mut Vec<String>) {
     let Some(list) = files.iter().find(|file| file.path == UNSUPPORTED) else {

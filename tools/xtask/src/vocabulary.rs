@@ -89,7 +89,7 @@ pub(crate) fn check(file: &File, tested: impl Fn(usize) -> bool, problems: &mut 
     if !sets.values().flatten().any(holds) {
         return;
     }
-    // What does not parse the compiler tells.
+    // The compiler reports what does not parse.
     let Ok(parsed) = syn::parse_file(&file.text) else {
         return;
     };
@@ -137,7 +137,7 @@ fn is_plain(method: &Ident) -> bool {
     PLAIN.contains(&method.to_string().as_str())
 }
 
-/// The fields that an expression asks for.
+/// The fields that an expression reads.
 fn fields(expr: &Expr) -> Vec<String> {
     match expr {
         Expr::Field(field) => match &field.member {
@@ -169,7 +169,7 @@ fn fields(expr: &Expr) -> Vec<String> {
     }
 }
 
-/// The last argument that is a text names what is asked for.
+/// The last argument that is a text names what is requested.
 fn named(args: &Punctuated<Expr, Token![,]>) -> Option<String> {
     args.iter().rev().find_map(|arg| match arg {
         Expr::Lit(ExprLit {

@@ -93,7 +93,7 @@ crate::wire! {
 }
 
 crate::wire! {
-    /// A volume a group asks for.
+    /// A volume that a group requests.
     pub struct VolumeRequest = "volume" {
         name: String = "Name",
         r#type: String = "Type" [hcl()],

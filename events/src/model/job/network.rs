@@ -1,9 +1,9 @@
-//! Networks and ports, asked for and given.
+//! Networks and ports, requested and given.
 
 use crate::gojson::{List, Map};
 
 crate::wire! { sparse:
-    /// A network asked for, offered or given.
+    /// A network that is requested, offered or given.
     pub struct NetworkResource = "network" {
         mode: String = "Mode" [hcl()],
         device: String = "Device" [hcl()],

@@ -38,7 +38,7 @@ crate::wire! {
 }
 
 crate::wire! {
-    /// A wish to spread over the values of an attribute.
+    /// A preference to spread over the values of an attribute.
     pub struct Spread = "spread" {
         attribute: String = "Attribute" [hcl()],
         weight: i8 = "Weight" [hcl().optional().default_int(50)],

@@ -1,10 +1,10 @@
-//! What a task asks for.
+//! What a task requests.
 
 use crate::gojson::List;
 use crate::model::{Affinity, Constraint, NetworkResource};
 
 crate::wire! {
-    /// What a task asks for: MHz, cores, MiB.
+    /// What a task requests: MHz, cores, MiB.
     pub struct Resources = "resources" {
         cpu: i64 = "CPU" [hcl().optional()],
         cores: i64 = "Cores" [hcl().optional().default_int(0)],
@@ -20,7 +20,7 @@ crate::wire! {
 }
 
 crate::wire! {
-    /// A device a task asks for.
+    /// A device that a task requests.
     pub struct RequestedDevice = "device" {
         name: String = "Name",
         count: u64 = "Count" [hcl().optional().default_int(1)],

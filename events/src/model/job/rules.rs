@@ -32,7 +32,7 @@ impl Job {
         self.is_periodic() || self.is_parameterized()
     }
 
-    /// Asked to stop.
+    /// It is to stop.
     #[must_use]
     pub fn stopped(&self) -> bool {
         self.stop

@@ -110,7 +110,7 @@ crate::wire! {
 }
 
 crate::wire! {
-    /// How long a template waits to settle; nanoseconds.
+    /// How long a template waits until its values stop changing; nanoseconds.
     pub struct WaitConfig = "wait" {
         min: Option<i64> = "Min" [hcl().duration().required().default_seconds(5)],
         max: Option<i64> = "Max" [hcl().duration().required().default_seconds(240)],

@@ -12,7 +12,7 @@ use crate::tables::job_submissions::JobSubmissions;
 use crate::tables::job_versions::JobVersions;
 use crate::tables::jobs::Jobs;
 
-/// How many versions are kept when nobody says otherwise.
+/// How many versions are kept where the job states no number.
 const TRACKED_VERSIONS: u32 = 6;
 
 /// Every kept version of a job, the newest first.

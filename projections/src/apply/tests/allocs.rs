@@ -421,7 +421,7 @@ fn a_plan_made_before_another_on_the_same_node_is_rejected() {
 
 #[test]
 fn ev_09_a_query_gives_the_same_inside_and_outside_a_transaction() {
-    // The job's status is settled by the query inside the transaction; outside it says the same.
+    // The job's status is decided by the query inside the transaction; outside it says the same.
     let mut world = running_job();
     let key = ("default", "web");
     for (event, live) in [

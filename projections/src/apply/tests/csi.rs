@@ -186,7 +186,8 @@ fn csi_24_csi_07_one_of_two_writers_wins_and_the_claim_sets_the_modes() {
     assert_eq!(first.volume.modify_index, world.index);
     let text = "volume \"data\" in namespace \"default\": volume max claims reached";
     assert_eq!(world.refused(writes(41)), text);
-    // Neither does a wider wish let a second one in beside who asked to be alone, nor the reverse.
+    // Neither does a wider request let a second claim in beside one that is exclusive, nor the
+    // reverse.
     let wide = |alloc| claim(alloc, mode::WRITE, "multi-node-multi-writer");
     assert_eq!(world.refused(wide(41)), text);
     world.given(writes(40));

@@ -83,7 +83,7 @@ fn csi_03_what_an_operator_may_change_is_changed_and_nothing_of_the_clusters() {
     again.secrets = Map::from([("k", sealed("key", "AAEC"))]);
     again.context = Map::from([("a", "b".to_owned())]);
     again.requested_capacity_min = 50;
-    // Fields of the cluster are not anybody's to set.
+    // Fields of the cluster are not for clients to set.
     again.schedulable = true;
     again.write_allocs = Map::from([(id(40), None)]);
     again.access_mode = "multi-node-multi-writer".into();
@@ -107,7 +107,7 @@ fn csi_03_what_an_operator_may_change_is_changed_and_nothing_of_the_clusters() {
     assert!(world.refused(registers(vec![large])).contains("capacity"));
 }
 
-/// The same volume, said by somebody who says also what is the cluster's to say.
+/// The same volume, from a caller that also sets the cluster's own fields.
 fn forged(volume: CsiVolume) -> CsiVolume {
     CsiVolume {
         access_mode: "multi-node-reader-only".into(),

@@ -1,5 +1,5 @@
-//! Random histories of claims and of plugins: no volume is ever held by nobody, no single writer
-//! is ever two, and what is counted is what there is.
+//! Random histories of claims and of plugins: no volume is ever held without a holder, no single
+//! writer is ever two, and what is counted is what there is.
 
 use std::collections::BTreeSet;
 
@@ -104,7 +104,7 @@ fn csi_28_csi_33_no_history_leaves_a_volume_in_an_impossible_state() {
             happens(&mut world, deed);
             is_possible(&world, &ever);
         }
-        // Whatever is held is free in the end, once every step is told.
+        // Whatever is held is free in the end, once every step is reported.
         for alloc in 40..44 {
             world.when(CsiVolumeClaimed {
                 state: state::READY_TO_FREE,
@@ -230,7 +230,7 @@ fn plg_02_ev_08_counts_are_those_of_a_recount_after_any_history() {
     run.unwrap();
 }
 
-/// All of these in one batch: each sees what those before it wrote, which nobody else sees yet.
+/// All of these in one batch: each sees what those before it wrote, which no view sees yet.
 fn in_one_batch(world: &mut World, events: impl IntoIterator<Item = drover_events::Event>) {
     let next = world.index + 1;
     let batch: Vec<_> = (next..)

@@ -100,7 +100,8 @@ fn what_only_settles_holds_nobody_up_and_is_remembered() {
     assert_eq!(world.refused(writes(42)), text);
     world.given(step(40, state::READY_TO_FREE));
     assert_eq!(raw(&world).past_claims.len(), 0);
-    // Whoever settles may claim again: his claim stands for what was not known.
+    // An allocation whose detach is unconfirmed may claim again: the new claim stands for what was
+    // not known.
     world.given(step(41, state::DETACH_UNCONFIRMED));
     world.given(writes(41));
     assert_eq!(raw(&world).holders().collect::<Vec<_>>(), [id(41)]);

@@ -72,7 +72,7 @@ fn hb_10_the_index_of_a_node_does_not_move_with_its_allocations() {
     report.nodes.clear();
     world.given(report);
     assert_eq!(get(&world, 10).modify_index, world.index);
-    // Told without any update, of a node that is gone too.
+    // Reported without any update, for a node that is gone too.
     world.given(drover_events::alloc::AllocsUpdatedByClient {
         nodes: vec![id(10), id(99)],
         ..Default::default()

@@ -1,6 +1,6 @@
-//! Flushes that nobody waits for without an end. To ask RocksDB for one can take long: it waits
-//! until that would stall no writer. So a thread of its own asks, one at a time, and never the
-//! applier.
+//! Flushes that no thread awaits without a limit. A request to RocksDB can take long: it waits
+//! until a flush would stall no writer. So a thread of its own makes them, one at a time, and never
+//! the applier.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::engine::db::Database;
 use crate::engine::error::StorageError;
 
-/// At most one flush that was asked for. Dropping it waits for that, so that the database is free.
+/// At most one requested flush. Dropping it waits for the flush, so that the database is free.
 #[derive(Default)]
 pub(crate) struct Flusher {
     requested: Option<Requested>,
@@ -32,7 +32,7 @@ struct Over {
     reported: Condvar,
 }
 
-/// Tells it when it is dropped, after a panic too.
+/// Notifies that the flush is over when it is dropped, after a panic too.
 struct Reports(Arc<Over>);
 
 impl Drop for Reports {
@@ -60,7 +60,7 @@ impl Requested {
 }
 
 impl Flusher {
-    /// Asks for a flush, unless one is on its way; returns whether it did. Whether it is over when
+    /// Requests a flush, unless one is on its way; returns whether it did. Whether it is over when
     /// all is on the disk, or as soon as RocksDB has taken it, is what `whole` says.
     pub(super) fn start(&mut self, db: &Arc<Database>, whole: bool) -> Result<bool, StorageError> {
         if self.requested.is_some() {
@@ -79,7 +79,7 @@ impl Flusher {
         });
         match requested {
             Ok(thread) => self.requested = Some(Requested { thread, over }),
-            // Without a thread it is asked for here.
+            // Without a thread this one makes it.
             Err(_) => db.flush(whole)?,
         }
         Ok(true)
@@ -93,7 +93,7 @@ impl Flusher {
         over.map_or(Ok(()), Requested::end)
     }
 
-    /// Waits for the one on its way, so long at most; returns whether there is none any more.
+    /// Waits for the flush on its way, so long at most; returns whether none is left.
     pub(super) fn wait(&mut self, most: Duration) -> Result<bool, StorageError> {
         match self.requested.take_if(|requested| requested.wait(most)) {
             Some(requested) => requested.end().map(|()| true),

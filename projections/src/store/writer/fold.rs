@@ -5,8 +5,9 @@
 //! lets the database take the files in. What comes of it equals, entry by entry, what batches give.
 //!
 //! **A crash.** The files lie in `staging` inside the database. Once all of them are synced, a
-//! manifest names them; from then on the generation is part of the database, whoever takes it in.
-//! The file with the position is taken in last. Without a manifest the files are nothing.
+//! manifest names them; from then on the generation is part of the database, no matter which
+//! process takes it in. The file with the position is taken in last. Without a manifest the files
+//! are nothing.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -49,13 +50,14 @@ struct Generation {
     files: Vec<FileManifest>,
 }
 
-/// A writer that folds: for filling a database that nobody reads meanwhile.
+/// A writer that folds: for filling a database that has no reader meanwhile.
 pub struct Fold {
     writer: Writer,
     db: Arc<Database>,
     staged: Staged,
     changed: Vec<u16>,
-    /// Bytes of rows that are not settled yet, roughly: one that is written often counts often.
+    /// Bytes of rows whose batch is not written yet, roughly: one that is written often counts
+    /// often.
     unsettled: usize,
     limit: usize,
     staging: PathBuf,
@@ -67,7 +69,7 @@ pub struct Fold {
 }
 
 impl Writer {
-    /// Goes on as a fold that holds about `limit` bytes at most. What a fold that was killed had
+    /// Continues as a fold that holds about `limit` bytes at most. What a fold that was killed had
     /// finished is taken in first.
     ///
     /// # Errors
@@ -257,8 +259,8 @@ impl Fold {
         Ok(all)
     }
 
-    /// Commits, and returns a writer that goes on in batches. After an error it goes on behind what
-    /// was committed.
+    /// Commits, and returns a writer that continues in batches. After an error it continues behind
+    /// what was committed.
     ///
     /// # Errors
     /// As [`Fold::commit`].
@@ -280,7 +282,7 @@ impl Fold {
     }
 }
 
-/// Takes entries that nobody will read.
+/// Takes entries that are never read.
 struct Nothing;
 
 impl PutEntries for Nothing {

@@ -1,7 +1,7 @@
 //! Projections built again while a server appends: `online [events] [directory]`.
 //!
 //! Prints JSON lines. A log of variables is written through Raft; then the same writers append, 256
-//! in flight, before, during and after a rebuild, while somebody reads all the time. `kept` is the
+//! in flight, before, during and after a rebuild, while a reader reads all the time. `kept` is the
 //! rate during the rebuild, its cut-over included, over that without.
 
 use std::path::Path;

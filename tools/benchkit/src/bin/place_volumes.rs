@@ -1,8 +1,8 @@
-//! What it costs to place jobs that ask for volumes: `place_volumes [jobs]`.
+//! What it costs to place jobs that request volumes: `place_volumes [jobs]`.
 //!
 //! Prints JSON lines. 5,000 nodes run a CSI plugin, and 2,000 volumes are registered. As many jobs
-//! of one allocation are registered without volumes as with one each that nobody else has, a
-//! quarter of them at a time and in turns, so that neither finds the emptier cluster. The rate is
+//! of one allocation are registered without volumes as with one volume each that no other job has,
+//! a quarter of them at a time and in turns, so that neither finds the emptier cluster. The rate is
 //! that of allocations from the first registration to the last placement.
 
 use std::sync::Arc;

@@ -28,7 +28,7 @@ fn main() -> Result<()> {
     })
 }
 
-/// One that no projection reads: its kind is none.
+/// One that no projection reads: its kind is no event's.
 fn payload() -> Payload {
     let mut bytes = vec![0xAB; 300];
     bytes[..4].copy_from_slice(&[0xFF, 0xFF, 1, 0]);

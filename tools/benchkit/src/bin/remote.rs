@@ -1,9 +1,9 @@
-//! What is asked of the client of another machine: `remote -drover PATH [-rounds N] [-mb N]`.
+//! Requests to the client of another machine: `remote -drover PATH [-rounds N] [-mb N]`.
 //!
 //! A server and a client agent are two processes on this machine. A byte goes to `cat` beside a
-//! task and comes back, asked of the client's own agent and of the server. Then a gibibyte goes
-//! into `wc` beside it, and a task's output is read, both through the server. The floor of these
-//! is the same asked of the client's own agent.
+//! task and comes back, requested from the client's own agent and from the server. Then a gibibyte
+//! goes into `wc` beside it, and a task's output is read, both through the server. The floor of
+//! these is the same request to the client's own agent.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -22,7 +22,7 @@ use tokio_tungstenite::tungstenite::{Message, WebSocket, client::client};
 /// What goes into a command: so many pieces of so many bytes, a gibibyte.
 const PIECES: (usize, usize) = (8_192, 128 << 10);
 
-/// What is asked of the client of another machine.
+/// Requests to the client of another machine.
 #[derive(Parser)]
 struct Options {
     /// The program to measure.
@@ -73,7 +73,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// A task that wrote so many bytes and goes on; its allocation.
+/// A task that wrote so many bytes and keeps running; its allocation.
 fn task(server: &Agent, bytes: usize) -> Result<String> {
     let script = format!("yes 0123456789abcde | head -c {bytes}; exec sleep 1000");
     let job = json!({"Job": {"ID": "remote", "Name": "remote", "Type": "service",
@@ -145,7 +145,7 @@ fn echo(what: &str, agent: &Agent, alloc: &str, rounds: usize) -> Result<()> {
 }
 
 /// A gibibyte goes into a command through the server, and what both hold of it meanwhile. The
-/// client's own agent is asked after that: what it has grown by then would hide what it grows.
+/// client's own agent is measured after that: what it has grown by then would hide what it grows.
 fn swallowed(server: &Agent, client: &Agent, alloc: &str) -> Result<()> {
     let before = [server.resident_bytes()?, client.resident_bytes()?];
     let over = AtomicBool::new(false);

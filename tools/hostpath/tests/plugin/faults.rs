@@ -64,7 +64,7 @@ async fn it_hangs_and_is_slow() {
     running.faults(&json!([{"call": "CreateVolume", "times": 1, "do": "hang"}]));
     let error = calls.create("one").await.unwrap_err();
     assert_eq!(error.standing(), Standing::Again, "{error}");
-    // One that hangs holds up nobody.
+    // A call that hangs holds up no other.
     calls.create("two").await.unwrap();
     running.faults(&json!([{"call": "*", "do": {"slow": {"ms": 120}}}]));
     let begun = std::time::Instant::now();

@@ -256,8 +256,8 @@ async fn a_volume_with_a_secret_wants_it_with_every_call() {
     assert_eq!(code(calls.detach(&id, "one").await), Code::Unauthenticated);
     calls.secrets = secrets;
     calls.stage(&id, &staging, &shown).await.unwrap();
-    // The names of secrets are recorded, and no more of them; here they are a parameter too, which
-    // nobody should do.
+    // The names of secrets are recorded, and not their values; here a parameter repeats them, which
+    // no deployment should do.
     for line in running.record() {
         let mut requested = line["begin"].clone();
         if let Some(fields) = requested.as_object_mut() {

@@ -2,8 +2,8 @@
 //!
 //! An arrow is a path from the crate or upwards: `crate::http::gate::Access` or
 //! `super::super::gate::Access` in `src/http/jobs/path.rs` is jobs → gate. What a folder's `mod.rs`
-//! hands on is nobody's. Folders may not form a circle; how many modules do, single files among
-//! them, may only shrink.
+//! hands on counts for no module. Folders may not form a circle; how many modules do, single files
+//! among them, may only shrink.
 
 use std::collections::{BTreeMap, BTreeSet};
 

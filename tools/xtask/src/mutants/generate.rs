@@ -2,7 +2,7 @@
 //!
 //! A change is text put between the text that is there, never in place of lines, so that places in
 //! messages stay. What stands between probes means what it meant: `a == b` becomes
-//! `(on(7) != (a == b))`, which is `a == b` unless change 7 was asked for.
+//! `(on(7) != (a == b))`, which is `a == b` unless change 7 is on.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Where changed code runs: it may kill whoever it finds and remove whatever it names.
+//! Where changed code runs: it may kill every process it finds and remove whatever it names.
 //!
 //! Processes of their own, so that a signal to a wrong number meets none but its own; every
 //! directory read-only except an own `/tmp`; bounds on memory and time; and when it is over,

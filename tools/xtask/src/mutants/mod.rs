@@ -2,12 +2,12 @@
 //!
 //! Changes are compiled by portions, of one crate each, into a copy of the tree: each stands behind
 //! a probe that an environment variable turns on, so that there is one build for many. The same
-//! probes tell which test reaches which function; under a change only tests of its crate that reach
+//! probes show which test reaches which function; under a change only tests of its crate that reach
 //! its function are run, the nearest and quickest first, until one fails or does not end: that one
-//! has caught the change; else it survives. Those of its own module are all asked before any other.
+//! has caught the change; else it survives. Tests of its own module are all run before any other.
 //!
-//! What came of a change is written down at once: a run that was interrupted goes on with
-//! `--continue`, and after tests were added `--again` asks for what survived only.
+//! What came of a change is written down at once: a run that was interrupted continues with
+//! `--continue`, and after tests were added `--again` tries what survived only.
 //!
 //! `survivors.txt` holds the changes that are known to survive, with the reason. It may only
 //! shrink: each is a place that no test holds.
@@ -63,7 +63,7 @@ pub(crate) struct RunOptions {
     pub(crate) only: Vec<String>,
     /// Leave out what was caught before.
     pub(crate) again: bool,
-    /// Go on where a run was interrupted.
+    /// Continue where a run was interrupted.
     pub(crate) go_on: bool,
     /// How many tests run at once.
     pub(crate) jobs: usize,
@@ -75,7 +75,7 @@ pub(crate) struct RunOptions {
     pub(crate) portion: usize,
     /// How long the tests of one change may take.
     pub(crate) limit: Duration,
-    /// Only tell what portions there are.
+    /// Only print what portions there are.
     pub(crate) plan: bool,
 }
 
@@ -188,7 +188,7 @@ fn names(sources: &BTreeMap<&str, &str>, chosen: &BTreeSet<String>) -> Result<Ve
     Ok(names)
 }
 
-/// What is asked for of all changes.
+/// The part of all changes that the options select.
 fn requested<'a>(
     request: &RunOptions,
     all: &'a [String],
@@ -207,7 +207,7 @@ fn requested<'a>(
     portions::sample(&requested, request.sample, request.seed)
 }
 
-/// Files of code that are asked for.
+/// Files of code that the options select.
 fn choose(
     root: &Path,
     request: &RunOptions,
@@ -371,7 +371,7 @@ impl Run<'_> {
             let mut first = (0, 0);
             let is_own = |path: &str| crates::package_of(path) == Some(portion.package);
             for (path, text) in self.sources.iter().filter(|(path, _)| is_own(path)) {
-                // What is not to be changed tells what is reached of it.
+                // Code that is not to be changed has probes that show what tests reach.
                 let is_out =
                     |name: &str| !portion.changes.contains(name) || self.refused.contains(name);
                 let file = generate::generate(path, text, first, &is_out)?;
@@ -397,7 +397,7 @@ impl Run<'_> {
         }
     }
 
-    /// Tells what came of these.
+    /// Prints what came of these.
     fn report(&self, names: &[&str]) {
         for line in reported::counts(names, &self.record.past.answers, &self.refused) {
             println!("mutants: {line}");

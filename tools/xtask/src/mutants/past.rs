@@ -54,9 +54,9 @@ impl Answer {
 /// What came of changes, in this run and before.
 pub(super) struct Past {
     file: File,
-    /// What was caught in former runs and is not asked again.
+    /// What was caught in former runs and is not tried again.
     pub(super) caught: BTreeSet<String>,
-    /// What came of those of this run, and of the one that it goes on with.
+    /// What came of those of this run, and of the one that it continues.
     pub(super) answers: BTreeMap<String, Answer>,
 }
 
@@ -186,7 +186,7 @@ fn is_stale(line: &str, changed: &BTreeSet<&str>) -> bool {
 fn place_of(path: &str) -> String {
     if let Some(inner) = super::crates::in_suite(path) {
         let stem = inner.trim_end_matches(".rs");
-        // What serves a suite may serve any test of it, and so all are asked again.
+        // What serves a suite may serve any test of it, and so all are run again.
         return match stem {
             "main" | "world" => String::new(),
             stem => stem.replace('/', "::"),

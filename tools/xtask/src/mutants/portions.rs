@@ -2,7 +2,7 @@
 //!
 //! All changes of the project in one build take more memory and time than a machine has: a portion
 //! holds what one build bears, of one crate, whose tests are all that is built with it. Nothing of
-//! what is known yet goes into the plan, so that a run that goes on finds its portions again.
+//! what is known yet goes into the plan, so that a run that continues finds its portions again.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,8 +62,8 @@ pub(super) fn plan(names: &[&str], most: usize) -> Vec<Portion> {
     portions
 }
 
-/// About every so many-th of these: which, their names and the seed say, whatever else is asked
-/// for. As many seeds, from 0 on, take all of them, each one once.
+/// About every so many-th of these: which, their names and the seed say, whatever else is selected.
+/// As many seeds, from 0 on, take all of them, each one once.
 pub(super) fn sample<'a>(names: &[&'a str], every: usize, seed: usize) -> Vec<&'a str> {
     let every = every.max(1) as u64;
     let is_taken = |name: &&&str| number(name) % every == seed as u64 % every;

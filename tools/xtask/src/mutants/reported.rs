@@ -1,4 +1,4 @@
-//! What is told of a run: how far it is, and at its end what came of each folder.
+//! What is printed of a run: how far it is, and at its end what came of each folder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use super::file_of;
 use super::past::Answer;
 use super::portions::folder_of;
 
-/// After so many changes, or so long, it is told how far a run is.
+/// After so many changes, or so long, the progress of a run is printed.
 const MANY: usize = 50;
 const LONG: Duration = Duration::from_secs(60);
 
@@ -37,7 +37,7 @@ impl Progress {
         self.all = self.all.saturating_sub(count);
     }
 
-    /// One more was tried; every so often that is told.
+    /// One more was tried; every so often that is printed.
     pub(super) fn step(&mut self, answer: Answer) {
         self.done += 1;
         self.survive += usize::from(!answer.is_caught());
@@ -105,7 +105,7 @@ impl Count {
     }
 }
 
-/// What came of those asked for: a line for each folder, and one for all.
+/// What came of the selected changes: a line for each folder, and one for all.
 pub(super) fn counts(
     requested: &[&str],
     answers: &BTreeMap<String, Answer>,

@@ -1,6 +1,6 @@
 //! Which files the listed behaviours rest on.
 //!
-//! Nobody writes that down: it follows from where the tests of `behaviours.md` stand. A test rests
+//! That is not written down: it follows from where the tests of `behaviours.md` stand. A test rests
 //! on the file it is in or beside; where there is no such file (`scheduler/reconnect_test.rs`), on
 //! its whole folder, and of that on the functions which it reaches when it runs.
 

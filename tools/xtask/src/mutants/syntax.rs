@@ -1,4 +1,4 @@
-//! What is asked of syntax.
+//! Questions about syntax.
 
 use std::ops::Range;
 
@@ -33,7 +33,7 @@ pub(super) fn has_let(expression: &Expr) -> bool {
     }
 }
 
-/// A call whose result nobody takes, or an assignment: what is left out when it is left out.
+/// A call whose result is not used, or an assignment: what is left out when it is left out.
 pub(super) fn does_something(expression: &Expr) -> bool {
     match expression {
         Expr::Assign(_) => true,

@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 use super::build::{Executable, Executables};
 use super::jail::{End, Jail, TOGETHER, With};
 
-/// A test that takes longer than this is asked where nothing quicker is, and last, [`FEW`] of
-/// them, where it is a row's of the same module.
+/// A test that takes longer than this is run where nothing quicker is, and last, [`FEW`] of them,
+/// where it is a row's of the same module.
 const LONG: Duration = Duration::from_secs(3);
-/// A test that takes longer than this is never asked.
+/// A test that takes longer than this is never run.
 const LONGEST: Duration = Duration::from_secs(15);
 /// So much of tests is started at once: the next are not run where these notice the change.
 const AT_ONCE: Duration = Duration::from_millis(500);
@@ -62,8 +62,8 @@ pub(crate) struct Tracer<'a> {
     pub(crate) executables: &'a Executables,
     /// The functions that have a probe, by its number.
     pub(crate) functions: &'a [String],
-    /// Those of them that are asked about: a test that is run says which others it reaches, and no
-    /// memory is spent on that.
+    /// The functions of interest: a test that is run reports other functions that it reaches too,
+    /// and no memory is spent on those.
     pub(crate) of_interest: &'a BTreeSet<&'a str>,
     /// Where it is written down what tests reach: what is there is taken from there.
     pub(crate) known: &'a Path,
@@ -114,8 +114,8 @@ impl Tracer<'_> {
         Ok(tests)
     }
 
-    /// Runs one test as it is. Once more where it fails: a machine with much to do is no reason not
-    /// to ask a test.
+    /// Runs one test as it is. Once more where it fails: a machine with much to do is no reason to
+    /// leave a test out.
     fn reached(&self, jail: &Jail, crate_name: &str, name: &str) -> Result<(End, Test)> {
         let run = || {
             let limit = Duration::from_secs(120);
@@ -165,7 +165,7 @@ fn list(executable: &Executable) -> Result<Vec<String>> {
 }
 
 /// Whether tests notice change number `id`, and which of them were run when one did: the first
-/// failure or time-out ends it. Tests whose turn does not come within `most` are not asked.
+/// failure or time-out ends it. Tests whose turn does not come within `most` are not run.
 pub(crate) fn noticed(
     executables: &Executables,
     jail: &Jail,
@@ -203,7 +203,7 @@ pub(crate) fn noticed(
     Ok((End::Passed, Vec::new()))
 }
 
-/// The order to ask tests in: those that noticed another change of the function, then the nearest
+/// The order to run tests in: those that noticed another change of the function, then the nearest
 /// of them, the quickest first.
 pub(crate) fn order<'a>(
     tests: &[&'a Test],

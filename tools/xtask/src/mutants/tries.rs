@@ -38,7 +38,7 @@ impl Record {
     }
 }
 
-/// Which tests are asked: those nearest to a change, or the others, when these noticed nothing.
+/// Which tests are run: those nearest to a change, or the others, when these noticed nothing.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Turn {
     Near,
@@ -57,7 +57,7 @@ pub(super) struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    /// Tries all of them, and answers those that are open: there are none after the last turn.
+    /// Tries all of them, and returns those that are open: none after the last turn.
     pub(super) fn all<'m>(
         &self,
         todo: &[Numbered<'m>],
@@ -82,7 +82,7 @@ impl Trial<'_> {
         Ok(open)
     }
 
-    /// What comes of a change; nothing yet where the others are still to be asked.
+    /// What comes of a change; nothing yet where the other tests are still to be run.
     fn one(
         &self,
         jail: &Jail,
@@ -129,7 +129,7 @@ fn is_dangerous(path: &str) -> bool {
 }
 
 /// How much of a test's place is the file's: tests of its own module are nearest. All of a crate's
-/// suite are near: what they tell of does not go by modules.
+/// suite are near: what they cover does not go by modules.
 pub(super) fn nearness(path: &str, executable: &str, test: &str) -> usize {
     let Some((own, inner)) = crates::of(path) else {
         return 0;

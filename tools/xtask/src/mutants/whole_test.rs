@@ -6,7 +6,7 @@ use std::process::Stdio;
 use super::jail::NO_JAIL;
 use super::*;
 
-/// Its tests are in its own module and so the first that are asked.
+/// Its tests are in its own module and so the first that are run.
 const DEEP: &str = "
 pub fn twice(a: u8) -> u8 {
     a + a

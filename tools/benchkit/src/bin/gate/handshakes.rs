@@ -48,7 +48,7 @@ pub(crate) fn compared(agent: &Agent, tls: &ClientConfig) -> Result<()> {
     Ok(())
 }
 
-/// Of what is sorted.
+/// The median of sorted values.
 fn median(latencies: &[Duration]) -> f64 {
     latencies[(latencies.len() - 1) / 2].as_secs_f64()
 }

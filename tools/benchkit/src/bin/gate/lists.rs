@@ -1,4 +1,4 @@
-//! A list for who may see one of fifty namespaces, beside the whole of it.
+//! A list for a caller that may see one of fifty namespaces, beside the whole list.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -10,9 +10,9 @@ use drover_testkit::{Agent, Http, LONG, Setup, wait_for};
 use serde_json::{Value, json};
 
 const NAMESPACES: usize = 50;
-/// Simulated nodes: room for all allocations.
+/// Simulated nodes: capacity for all allocations.
 const NODES: usize = 250;
-/// How often each is asked for.
+/// How often each is requested.
 const REQUESTED: usize = 20;
 
 /// Simulated nodes; dropping it ends them.

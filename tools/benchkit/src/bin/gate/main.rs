@@ -1,9 +1,9 @@
 //! What identities and rights, TLS and standing streams cost: `gate -drover PATH [-only NAME]`.
 //!
-//! Prints JSON lines. In this process: who asks and what he may (`rights`), and the control streams
-//! of clients, which another process holds (`streams`). Against the real program: a list for a
-//! caller who may see a fiftieth of it (`lists`), and jobs registered and read with access control
-//! and TLS beside without, then full handshakes beside resumed ones (`served`).
+//! Prints JSON lines. In this process: who calls and with which rights (`rights`), and the control
+//! streams of clients, which another process holds (`streams`). Against the real program: a list
+//! for a caller that may see a fiftieth of it (`lists`), and jobs registered and read with access
+//! control and TLS beside without, then full handshakes beside resumed ones (`served`).
 
 mod handshakes;
 mod lists;
@@ -75,7 +75,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// A part that fails is said so, and the others go on.
+/// A part that fails is printed as failed, and the others continue.
 fn part(name: &str, outcome: Result<()>) {
     if let Err(error) = outcome {
         eprintln!("gate: {name}: {error:#}");

@@ -1,8 +1,8 @@
-//! Who asks and what he may, found out in this process.
+//! Identities and rights of callers, found out in this process.
 //!
 //! A server knows as many tokens as are named, a role for a hundred of them, and ten policies for
 //! each role; each token holds a role and one policy more. One line each for ACLs that are off, for
-//! tokens that were asked for before, and for tokens that were not, their rows on the disk and in
+//! tokens that were looked up before, and for tokens that were not, their rows on the disk and in
 //! memory.
 
 use std::collections::HashSet;
@@ -67,7 +67,7 @@ fn secret(n: u64) -> String {
     sample::uuid(3, n)
 }
 
-/// Finds out who asks and asks for one right, again and again.
+/// Finds out the caller and checks one right, again and again.
 async fn measure(what: &str, gate: &Gate, which: impl Fn(u64) -> u64) -> Result<()> {
     let mut times = Vec::with_capacity(REQUESTS as usize);
     for n in 0..REQUESTS {

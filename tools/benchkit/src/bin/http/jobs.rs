@@ -137,7 +137,7 @@ pub(crate) fn stream(agent: &Agent) -> Result<()> {
     Ok(())
 }
 
-/// Counts the registrations that one subscriber is told of.
+/// Counts the registrations that one subscriber receives.
 fn watch(agent: &Agent, jobs: usize, ready: &AtomicU64, seen: &AtomicU64) -> Result<()> {
     let http = agent.http().timeout(Duration::from_secs(35));
     let mut lines = http.lines("/v1/event/stream?topic=Job:*")?;

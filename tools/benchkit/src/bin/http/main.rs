@@ -1,9 +1,9 @@
 //! The work of the HTTP API against a real server: `http -drover PATH [-nodes N] [-only NAME]`.
 //!
-//! A lone server in its default configuration (but for compression, which whoever asks for it gets
-//! on this machine too), simulated nodes registered over the real RPC, and
-//! this load generator share the machine's cores. Lists and single reads have a floor: a constant
-//! body of the same size from a minimal server in this process.
+//! A lone server in its default configuration (but for compression, which clients on this machine
+//! get too if they request it), simulated nodes registered over the real RPC, and this load
+//! generator share the machine's cores. Lists and single reads have a floor: a constant body of the
+//! same size from a minimal server in this process.
 
 mod boot;
 mod floor;
@@ -58,7 +58,7 @@ fn main() -> Result<()> {
         return Ok(());
     }
     let mut setup = Setup::server(&options.drover, &dir.path().join("server"))?;
-    // Whoever asks for compressed answers gets them, on this machine too.
+    // Clients that request compressed answers get them, on this machine too.
     setup.config.push_str("http_compression = \"always\"\n");
     let agent = setup.start()?;
     let nodes = nodes(&options, &setup, &agent)?;
@@ -86,7 +86,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// A part that fails is said so, and the others go on.
+/// A part that fails is printed as failed, and the others continue.
 fn part(name: &str, outcome: Result<()>) {
     if let Err(error) = outcome {
         eprintln!("http: {name}: {error:#}");

@@ -115,7 +115,7 @@ impl Side {
         }))
     }
 
-    /// A part of what is asked for.
+    /// A part of the requested measurements.
     fn measure(&mut self, options: &Options, prefix: &str) -> Result<()> {
         let jobs = options.jobs / TURNS;
         self.placed.extend(place(jobs, &self.world, prefix)?);

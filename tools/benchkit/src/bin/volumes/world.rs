@@ -12,7 +12,7 @@ use drover_testkit::{Agent, Http, LONG, Leftovers, Setup, wait_for};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// How long a change is waited for before it is asked for again.
+/// How long a change is waited for before it is requested again.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// The agent; dropping it ends all that runs and is mounted there.
@@ -47,11 +47,11 @@ pub(crate) struct Job<'a> {
     pub(crate) script: &'a str,
 }
 
-/// A task that stays until it is asked to end.
+/// A task that stays until it gets a signal to end.
 pub(crate) const STAYS: &str = "trap 'exit 0' TERM; sleep 1000 & wait $!";
 
 impl World {
-    /// Starts it; none where nobody may mount.
+    /// Starts it; none where mounts are not allowed.
     ///
     /// The directory lies in the system's place for those, since the path of a socket is short.
     pub(crate) fn start(drover: &Path) -> Result<Option<World>> {
@@ -183,7 +183,7 @@ impl World {
         })
     }
 
-    /// Waits until nobody holds a volume.
+    /// Waits until a volume has no holder.
     pub(crate) fn free(&self, id: &str) -> Result<()> {
         self.once(&format!("/v1/volume/csi/{id}"), |volume| {
             let held = |what: &str| {
@@ -195,7 +195,7 @@ impl World {
         })
     }
 
-    /// Asks again whenever the answer has changed, so that nothing is lost by waiting.
+    /// Requests it again whenever the answer has changed, so that nothing is lost by waiting.
     fn once<T>(&self, path: &str, is: impl Fn(&Value) -> Result<Option<T>>) -> Result<T> {
         let mut http = self.http();
         let began = Instant::now();
