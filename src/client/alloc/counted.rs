@@ -62,7 +62,7 @@ pub(super) fn removed(alloc: &Allocation) {
     once("nomad.client.allocs.destroy", alloc);
 }
 
-/// Counts a task whose end is told, where the kernel killed it for its memory.
+/// Counts a task whose reported end is that the kernel killed it for its memory.
 pub(super) fn heard(alloc: &Allocation, input: &Input) {
     let Input::Task(name, input) = input else {
         return;
