@@ -31,7 +31,7 @@ pub(super) async fn keep(core: Arc<Core>) {
         if core.updates.buffer.lock().waiting() == 0 {
             core.updates.some.notified().await;
         }
-        // Ticks that nobody needed are counted when somebody does: an idle client sleeps.
+        // Ticks that were not needed are counted when updates come: an idle client sleeps.
         let next = last + TICK;
         sleep_until(next).await;
         let passed = last.elapsed().as_millis() as u64 / TICK_MS;
@@ -79,7 +79,7 @@ fn may_speak(contact: &Contact) -> bool {
     contact.allocs_known && contact.last_heartbeat > 0
 }
 
-/// What of a batch is told in one call, far below what a call may carry, and what waits for the
+/// What of a batch is sent in one call, far below what a call may carry, and what waits for the
 /// next one.
 fn one_call(mut batch: Vec<Allocation>) -> (Vec<Allocation>, Vec<Allocation>) {
     let mut bytes = 0;

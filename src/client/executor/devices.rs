@@ -26,7 +26,7 @@ const TERMINALS: [(u32, Option<u32>); 2] = [(5, Some(2)), (136, None)];
 /// The rights that a device is given with.
 ///
 /// # Errors
-/// They are none.
+/// They are not valid.
 pub(crate) fn rights(device: &Device) -> Result<&str, String> {
     let text = device.permissions.as_str();
     let once = |right: char| text.matches(right).count() <= 1;

@@ -32,7 +32,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Adds an attribute; an empty value is none.
+    /// Adds an attribute; an empty value adds none.
     pub fn set(&mut self, name: impl Into<String>, value: impl Into<String>) {
         let value = value.into();
         if !value.is_empty() {

@@ -262,7 +262,7 @@ mod tests {
         }
     }
 
-    /// Who takes none of these hooks' answers: they have none.
+    /// A receiver of none of these hooks' answers: they have none.
     struct Nowhere;
 
     impl Keep<AllocHookReport> for Nowhere {

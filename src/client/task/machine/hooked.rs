@@ -122,7 +122,7 @@ impl TaskMachine {
         self.phase == Phase::Ended && self.hooks_stopped
     }
 
-    /// Once it can never run again, its hooks end; told once by every agent.
+    /// Once it can never run again, its hooks end; returned once by every agent.
     pub(crate) fn stop_hooks(&mut self) -> Option<TaskAction> {
         if self.phase != Phase::Ended || self.hooks_stopped || self.hooks_stopping {
             return None;
