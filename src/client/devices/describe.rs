@@ -61,16 +61,16 @@ pub(super) fn groups(
         let name = full_name(&group.vendor, &group.device_type, &group.device_name);
         for part in [&group.vendor, &group.device_type, &group.device_name] {
             if part.is_empty() {
-                return Err(format!("it tells of {name:?}, a part of which is empty"));
+                return Err(format!("it reports {name:?}, a part of which is empty"));
             }
         }
         for device in &group.devices {
             if device.id.is_empty() || !seen.insert((name.clone(), device.id.clone())) {
-                return Err(format!("it tells of a device {:?} of {name}", device.id));
+                return Err(format!("it reports a device {:?} of {name}", device.id));
             }
         }
         if seen.len() > MOST {
-            return Err(format!("it tells of more than {MOST} devices"));
+            return Err(format!("it reports more than {MOST} devices"));
         }
         let attributes = group.attributes.into_iter();
         let attributes: BTreeMap<_, _> = attributes

@@ -125,7 +125,7 @@ fn log_dir(path: &Path) -> io::Result<OwnedFd> {
         (found, _, _) => found?,
     };
     if beneath::stat(&dir)?.st_uid != rustix::process::geteuid().as_raw() {
-        let text = format!("the log directory {} is somebody else's", path.display());
+        let text = format!("the log directory {} is another user's", path.display());
         return Err(io::Error::other(text));
     }
     Ok(dir)

@@ -192,7 +192,7 @@ pub fn node(
     }
 }
 
-/// The volumes that the configuration offers. They have no id: nobody made them.
+/// The volumes that the configuration offers. They have no id: the cluster did not make them.
 pub(super) fn host_volumes(settings: &ClientSettings) -> Map<ClientHostVolumeConfig> {
     let offered = |(name, volume): (&String, &HostVolume)| {
         let reported = ClientHostVolumeConfig {

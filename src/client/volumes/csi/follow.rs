@@ -134,7 +134,7 @@ impl Follower {
     }
 }
 
-/// Asks a plugin how it is, who it is and what it can.
+/// Queries a plugin for its health, its identity and its capabilities.
 pub(super) async fn look(
     plugin: &Plugin,
     kind: PluginKind,

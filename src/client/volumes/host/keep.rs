@@ -17,7 +17,7 @@ const KEY: &str = "hostvolume/";
 /// A volume as the journal has it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct JournaledVolume {
-    /// What was asked for; without a plugin it was there before.
+    /// What was requested; without a plugin it was there before.
     #[serde(rename = "asked")]
     pub(super) requested: ClientHostVolumeCreateRequest,
     /// Where it lies; empty while it is being made for the first time.

@@ -164,7 +164,7 @@ fn mounted(given: &TaskGiven, host: Host) -> Result<(TaskAnswer, Vec<String>), H
     Ok((answer, unlabelled))
 }
 
-/// Why the label of a mount is not set, in words; none where it is, or none is asked for.
+/// Why the label of a mount is not set, in words; `None` where it is, or none is requested.
 fn not_labelled(mount: &Mount, (name, is_mounted): (&str, bool), host: Host) -> Option<String> {
     let label = &mount.selinux_label;
     let why = match (label.is_empty(), host.has_labels, is_mounted) {

@@ -1,6 +1,6 @@
-//! What servers ask of the plugins of this node.
+//! Requests of servers to the plugins of this node.
 //!
-//! `controller` has what they ask of controllers, `node` what they ask of the volumes of this node,
+//! `controller` has the requests to controllers, `node` those about the volumes of this node,
 //! `messages` what is said to plugins and by them.
 
 mod controller;

@@ -1,4 +1,4 @@
-//! A plugin as a process: what it is told, what it may say, and its end.
+//! A plugin as a process: what it is given, what it may say, and its end.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -23,7 +23,7 @@ const BUSY: Duration = Duration::from_millis(50);
 const ANSWER: usize = 64 << 10;
 /// What is kept of what it complains of, bytes.
 const COMPLAINT: usize = 2 << 10;
-/// Where programs are, when the agent was not told.
+/// Where programs are, when the agent's environment does not say.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 impl Plugins {
