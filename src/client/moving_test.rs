@@ -159,14 +159,14 @@ async fn env_02_control_streams_move_to_connections_with_the_certificates_of_now
     came(&reached, &["first", "second"]).await;
     serving.reload(&issue("two")).unwrap();
     came(&reached, &["first", "second", "second"]).await;
-    // What was under way goes on, and the node is dialled over the stream of now.
+    // What was under way continues, and the node is dialled over the stream of now.
     echoes(&mut session, "after").await;
     let mut again = reached.sessions.dial("n1").await.unwrap();
     echoes(&mut again, "anew").await;
     assert_eq!(reached.came.lock().len(), 3, "no more than were asked for");
 }
 
-/// A control stream breaks off while both agents live: whoever speaks with the node goes on, and it
+/// A control stream breaks off while both agents live: sessions with the node continue, and it
 /// is dialled over the stream that it opens anew. A session that breaks off says so, and the next
 /// is another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -241,7 +241,7 @@ async fn ns_02_the_same_id_in_two_namespaces_is_two_volumes_on_a_node_as_well() 
     assert!(staged("default").is_dir() && staged("apps").is_dir());
     node.calls();
     node.unmount("a1").await.unwrap();
-    // Whoever has the other one does not keep this one on the node.
+    // An allocation that has the other one does not keep this one on the node.
     assert_eq!(node.calls(), ["NodeUnpublish", "NodeUnstage"]);
     assert!(!one.exists() && !staged("default").exists());
     assert!(two.is_dir() && staged("apps").is_dir());
@@ -271,7 +271,7 @@ async fn csi_16_the_same_volume_with_other_options_has_a_place_of_its_own() {
     paths.push(node.mount(&wanted("a1", read_only)).await.unwrap());
     paths.dedup();
     assert_eq!(paths.len(), 4, "{paths:?}");
-    // Whoever takes it back does not know in which ways it was mounted.
+    // The call that takes it back does not know in which ways it was mounted.
     node.calls();
     node.unmount("a1").await.unwrap();
     let calls = node.calls();
@@ -482,7 +482,7 @@ async fn who_waits_for_a_volume_is_its_user_and_gives_it_back_after_he_got_it() 
         _ = &mut second => panic!("the first one has the turn"),
         () = std::future::ready(()) => {}
     }
-    // He is stopped before his turn has come.
+    // It is stopped before its turn has come.
     drop(second);
     let users = &node.root.users;
     let used = node.mounts.is_used_by(users, ("default", "vol"), "a2");

@@ -1,4 +1,4 @@
-//! Volumes that are made larger: who takes them meanwhile, and who does the part of the nodes.
+//! Volumes that are made larger: which claims take them meanwhile, and which nodes do their part.
 
 use std::sync::atomic::Ordering;
 
@@ -98,7 +98,7 @@ async fn csi_05_where_it_is_mounted_the_node_does_its_part_and_else_who_mounts_i
     assert_eq!(world.index(), index, "that is no event");
 }
 
-/// Waits until a controller has been asked to make so many volumes larger.
+/// Waits until a controller got so many requests to make volumes larger.
 async fn grows(world: &World, calls: usize) {
     let requested = async {
         while world.strict.count(EXPAND) < calls {
@@ -149,7 +149,7 @@ async fn csi_05_who_has_a_volume_already_is_answered_while_it_is_made_larger() {
         _ = &mut growing => panic!("it is held"),
         () = grows(&world, 1) => {}
     }
-    // Its answer was lost, say. It is as large as it was, and is told of no growth yet.
+    // Its answer was lost, say. It is as large as it was, and the claim names no growth yet.
     let again = timeout(LONG, world.claim("data", &alloc));
     let again = again.await.expect("it waits for nobody").unwrap();
     assert!(world.row("data").node_expansion > 0);
@@ -180,7 +180,7 @@ async fn csi_05_a_volume_that_has_grown_waits_for_no_other_of_the_same_request()
         () = grows(&world, 2) => {}
     }
     let alloc = world.alloc(1, 0, "data", ONE);
-    // The plugin does one thing at a time, and is asked for the next.
+    // The plugin does one thing at a time, and is called for the next.
     let taken = timeout(LONG, world.claim("data", &alloc)).await;
     let busy = taken.expect("it is large enough").unwrap_err();
     assert!(busy.text.contains("another call"), "{busy}");
@@ -210,7 +210,7 @@ async fn csi_05_a_part_of_nodes_is_known_before_it_grows_and_no_longer_where_the
     world.strict.fault(EXPAND, &[Fault::Says(Code::Refused)]);
     sized(&world, 40).await.unwrap_err();
     assert!(world.row("data").node_expansion > 0);
-    // Nodes that have a part of what grew before are asked, even if not of this growth.
+    // Nodes that have a part of what grew before are called, even if not of this growth.
     world.strict.alone.store(true, Ordering::SeqCst);
     let alloc = world.alloc(1, 0, "data", ONE);
     world.claim("data", &alloc).await.unwrap();

@@ -1,4 +1,4 @@
-//! The actor between the servers' wishes and its journal: order, crashes, a disk that is full.
+//! The actor between the servers' requests and its journal: order, crashes, a disk that is full.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::journal::{Journal, JournalError, alloc_key, state_key};
 use drover_base::clock::unix_nanos;
 use drover_log::LogError;
 
-/// A shell that notes its process and runs on until it is told to end.
+/// A shell that notes its process and runs on until it is requested to end.
 fn endless(pids: &Path) -> serde_json::Value {
     let script = format!(
         "echo $$ >> {}; trap 'exit 0' INT; while :; do sleep 0.02; done",
@@ -38,7 +38,7 @@ fn stopped(given: &Allocation) -> Allocation {
 /// Whether a value is refused under a key.
 type Refuses = dyn Fn(&str, &[u8]) -> bool + Send + Sync;
 
-/// Refuses what it is told to refuse.
+/// Refuses what `refuses` selects.
 struct Refusing {
     inner: Arc<dyn Journal>,
     refuses: Box<Refuses>,

@@ -29,7 +29,7 @@ fn service(port: u16) -> Service {
     }
 }
 
-/// The servers may show services of it that its former agent told of, and nothing runs any more
+/// The servers may show services of it that its former agent reported, and nothing runs any more
 /// that would offer them: whether they hear that.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_has_services_says_what_is_left_of_them_when_its_agent_begins_again() {

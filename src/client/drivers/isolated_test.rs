@@ -93,7 +93,7 @@ fn drv_06_what_an_operator_says_of_exec_holds_for_its_tasks() {
     assert_eq!(runs_as("raw_exec", ""), "");
 }
 
-/// A task that asks for this, and what its executor is told.
+/// A task that requests this, and what its executor is given.
 fn spec_of(plugin: &IsolatedPlugin, requested: Value) -> ExecSpec {
     let runs = Runs {
         launcher: launcher(),
@@ -278,7 +278,7 @@ struct Given {
 }
 
 impl Given {
-    /// `None`, and told, where this machine cannot.
+    /// `None`, and printed, where this machine cannot.
     fn new(config: Value) -> Option<Self> {
         let tmp = tempfile::tempdir().unwrap();
         let name = tmp.path().file_name().unwrap().to_string_lossy();

@@ -19,7 +19,7 @@ use crate::proc;
 
 const FROM_HOST: [&str; 6] = ["/bin", "/etc", "/lib", "/lib64", "/sbin", "/usr"];
 
-/// Whether the tests of this file can run; told where they cannot.
+/// Whether the tests of this file can run; printed where they cannot.
 pub(super) fn can(what: &str) -> bool {
     let is_root = nix::unistd::geteuid().is_root();
     if !is_root {

@@ -304,7 +304,8 @@ async fn cl_21_cl_22_services_go_first_and_a_task_that_runs_again_is_told_to_hoo
         .count();
     assert_eq!(restarted, 2, "each of the two, once");
 
-    // The hook of services comes before the one that is held up; no task is asked meanwhile.
+    // The hook of services comes before the one that is held up; no task gets the request
+    // meanwhile.
     script.hold("A1.pre_kill");
     runner.update(stopped(&given));
     until("what comes first is done", || script.has("A1.pre_kill")).await;

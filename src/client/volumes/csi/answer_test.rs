@@ -1,4 +1,4 @@
-//! What servers ask, and what becomes of it.
+//! Requests of servers, and what becomes of them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -34,7 +34,7 @@ async fn csi_34_csi_45_plg_09_a_volume_is_taken_back_once_by_its_plugin_from_nob
     world
         .register(&csi, "plug", PluginKind::Monolith, found(true))
         .await;
-    // Nor is it taken from who may still write, whatever servers think became of him.
+    // Nor is it taken from an allocation that may still write, whatever servers think became of it.
     let lives = Arc::new(AtomicBool::new(true));
     let is_living = Arc::clone(&lives);
     csi.knows(move |_| match is_living.load(Ordering::Relaxed) {
@@ -159,7 +159,7 @@ async fn csi_46_what_a_volume_is_to_be_made_from_and_how_large_and_where_reaches
                 "{reported} is not in {requested}"
             );
         }
-        // And what it was made from is told.
+        // And what it was made from is reported.
         let clone = if snapshot.is_empty() { clone } else { "" };
         assert_eq!((&*made.snapshot_id, &*made.clone_id), (snapshot, clone));
     }

@@ -20,7 +20,7 @@ async fn mod_08_plugins_are_known_by_name_and_part_and_again_after_a_restart() {
     world
         .register(&csi, "new", PluginKind::Node, found(false))
         .await;
-    // Who waits for what servers are told of them hears of it, once.
+    // A caller that waits for what is reported to servers of them is woken by it, once.
     let hears = |csi: &Csi| {
         csi.describe();
         csi.described().now_or_never().is_some()

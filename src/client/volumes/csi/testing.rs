@@ -283,7 +283,7 @@ pub(super) async fn call<R: Rpc>(csi: &Arc<Csi>, requested: &R::Req) -> Result<R
     Ok(rmp_serde::from_slice(&answer).unwrap())
 }
 
-/// What a plugin was asked of this kind.
+/// The requests of this kind to a plugin.
 pub(super) fn seen(fake: &Fake, name: &str) -> Vec<String> {
     let seen = fake.says.seen.lock().unwrap();
     let of = seen.iter().filter(|(shown, _)| shown.starts_with(name));

@@ -215,7 +215,7 @@ impl Journal for Full {
 async fn a_volume_that_cannot_be_kept_is_not_left_behind() {
     let world = World::new();
     world.plugin("zfs", PLUGIN);
-    // What is asked for is kept; that it is there, is not.
+    // What is requested is kept; that it is there, is not.
     let journal: Arc<dyn Journal> = Arc::new(Full(Mutex::new(1)));
     let volumes = HostVolumes::restore(&world.settings, &world.node, &journal);
     let error = volumes
@@ -241,7 +241,7 @@ async fn a_volume_is_deleted_once_servers_send_nobody_more_to_it() {
     let used = Used::by(&volumes, "here");
     volumes.create(requested(ONE, "data", "zfs")).await.unwrap();
     let delete = || volumes.delete(unrequested(ONE, "data", "zfs"));
-    // Who is here already is seen before anybody is told.
+    // An allocation that is here already is seen before anything is reported.
     let refused = delete().await.unwrap_err();
     assert_eq!(
         refused.message,
