@@ -48,7 +48,7 @@ const LIMIT: Duration = Duration::from_secs(150);
 enum Standing {
     /// It can be called.
     Ready,
-    /// It is not heard of.
+    /// It is not reached.
     Away,
     /// It was removed.
     Gone,
@@ -231,8 +231,9 @@ impl HostVolumes {
         }
     }
 
-    /// What is said of a volume that its node did not take. Nothing is left of one that it refused,
-    /// or did not get the request for; of any other it is not known what the node did, so it stays.
+    /// The answer about a volume that its node did not take. Nothing is left of one that it
+    /// refused, or did not get the request for; of any other it is not known what the node did, so
+    /// it stays.
     async fn given_up(&self, volume: &HostVolume, error: Unanswered, origin: &Origin) -> Refusal {
         let (id, node) = (&volume.id, &volume.node_id);
         if may_be_done(&error) {
@@ -256,8 +257,8 @@ impl HostVolumes {
         refusal
     }
 
-    /// The volume of the id, which stays on its node and its plugin's; what is not said of them is
-    /// as it was.
+    /// The volume of the id, which stays on its node and its plugin's; fields that are not given
+    /// are as it was.
     fn known(&self, volume: &mut HostVolume) -> Result<HostVolume, Refusal> {
         let view = self.projections.view();
         let known = view.get::<Rows>((volume.namespace.as_str(), volume.id.as_str()))?;

@@ -105,11 +105,11 @@ pub struct Contact {
     pub last_heartbeat: i64,
     /// The time to the next one that the servers gave, nanoseconds.
     pub ttl: i64,
-    /// The index of the node's last change that was heard of.
+    /// The index of the node's last change that the servers reported.
     pub node_index: u64,
-    /// Whether allocations may come, in the servers' word; empty before it was heard of.
+    /// Whether allocations may come, in the servers' word; empty before the first contact.
     pub eligibility: String,
-    /// The epoch of the servers' log; empty before it was heard of.
+    /// The epoch of the servers' log; empty before the first contact.
     pub epoch: String,
     /// The allocations were requested and a response came.
     pub allocs_known: bool,

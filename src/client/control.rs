@@ -79,7 +79,7 @@ pub async fn stand(way: Arc<DialSettings>) {
                 let heard = dialled(Arc::clone(&way), stream, carrier.clone());
                 let mut heard = AbortOnDropHandle::new(tokio::spawn(heard));
                 tokio::select! {
-                    // A panic is said where it happened; the stream is opened again.
+                    // A panic is logged where it happened; the stream is opened again.
                     _ = &mut heard => {}
                     () = parted(carrier.as_deref()) => older = Some(heard),
                 }

@@ -33,7 +33,7 @@ pub fn alloc_key(id: &str) -> String {
 /// Why the journal failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The log said no.
+    /// An error of the log.
     #[error("journal: {}", chain(.0))]
     Log(LogError),
     /// What had been durable is damaged.

@@ -1,4 +1,4 @@
-//! What is said of this node while it runs, beside what its configuration says.
+//! The metadata of this node that is set while it runs, beside that of its configuration.
 //!
 //! It must not know its callers, nor how the request came: two functions on [`Client`], one that
 //! reads and one that changes.
@@ -45,7 +45,7 @@ drover_events::wire! {
 
 type Dynamic = BTreeMap<String, Option<String>>;
 
-/// What is said of a node, and by whom.
+/// The metadata of a node, by where it comes from.
 pub(super) struct MetadataSources {
     fixed: Mutex<Map<String>>,
     dynamic: Mutex<Dynamic>,
@@ -130,7 +130,7 @@ impl Client {
     }
 
     /// Sets keys, and takes away those without a value. Durable, and in force on this node, when it
-    /// answers; the servers hear of it at once, and again until they do.
+    /// answers; the servers get it at once, and again until they know.
     ///
     /// # Errors
     /// 400 for keys that no constraint could name and for too much of it; 500 where it cannot be

@@ -24,7 +24,7 @@ use drover_rpc::service::Access::Public;
 use drover_rpc::service::{Call, Service};
 use drover_rpc::sessions::{ControlRequest, NodeControl, NodeSession, SessionRequest, Sessions};
 
-/// Says back what it hears.
+/// Sends back what it receives.
 struct Echo;
 
 impl Answers for Echo {
@@ -45,7 +45,7 @@ struct Reached {
     sessions: Arc<Sessions>,
     came: Mutex<Vec<String>>,
     /// What the streams go through, the control streams and those of sessions: aborted, the two
-    /// ends hear no more of each other.
+    /// ends receive no more of each other.
     between: Mutex<[Vec<AbortOnDropHandle<()>>; 2]>,
 }
 

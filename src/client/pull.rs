@@ -89,7 +89,7 @@ pub(super) async fn keep(core: Arc<Core>) {
     }
 }
 
-/// One question and what follows from its answer; false when something wanted did not come.
+/// One query and what follows from its answer; false when something wanted did not come.
 async fn round(core: &Core, known: &mut ServerState) -> Result<bool, RpcError> {
     let request = NodeSpecificRequest {
         node_id: core.node.lock().id.clone(),

@@ -21,7 +21,7 @@ const TICK: Duration = Duration::from_millis(TICK_MS);
 /// How many bytes of updates one call carries, roughly.
 const MAX_CALL: usize = 8 << 20;
 
-/// Sends until the task is aborted; begins when the servers were heard of.
+/// Sends until the task is aborted; begins at the first contact with the servers.
 pub(super) async fn keep(core: Arc<Core>) {
     let mut contact = core.contact.subscribe();
     // An error means that the client is gone, and this task with it.

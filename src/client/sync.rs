@@ -13,7 +13,7 @@ pub const TICK_MS: u64 = 200;
 /// Without anything urgent, a batch goes out on every such tick (HB-03): once a second.
 pub const SLOW_TICKS: u32 = 5;
 
-/// What is said of an allocation that was to end and is not here.
+/// The description of an allocation that was to end and is not here.
 const NOT_HERE: &str = "The allocation is not on this node";
 
 /// How soon an update has to be reported.

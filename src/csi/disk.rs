@@ -42,7 +42,7 @@ pub(crate) struct PluginPath {
     pub path: PathBuf,
 }
 
-/// A thread at a place; of those that hang with its storage each would be lost.
+/// A thread at a place; every thread that hangs with its storage would be lost.
 struct Out(PathBuf);
 
 static OUT: Mutex<BTreeMap<PathBuf, usize>> = Mutex::new(BTreeMap::new());

@@ -55,9 +55,9 @@ pub struct MountSpec {
     pub remote: String,
     /// How it is used.
     pub usage: Usage,
-    /// What the controller said when it attached it.
+    /// What the controller answered when it attached it.
     pub publish_context: std::collections::BTreeMap<String, String>,
-    /// What the plugin said when it made it.
+    /// What the plugin answered when it made it.
     pub context: std::collections::BTreeMap<String, String>,
     /// What the plugin wants to be shown.
     pub secrets: Secrets,
@@ -102,7 +102,7 @@ pub struct Returned {
 /// Why a volume is not there, or does not go.
 #[derive(Debug)]
 pub enum MountError {
-    /// What a plugin said, or that it said nothing.
+    /// The plugin's error, or that it did not answer.
     Call(CallError),
     /// The same, as it was to make the volume larger: it may be done yet.
     Grows(CallError),

@@ -408,7 +408,7 @@ async fn who_has_volumes_is_known_when_nobody_else_knows_him() {
     node.mount(&wanted("a1", usage(&[]))).await.unwrap();
     node.mount(&wanted("a1", usage(&["ro"]))).await.unwrap();
     node.mount(&wanted("a2", usage(&[]))).await.unwrap();
-    // Of a machine that lost its power before the first call.
+    // A mark of a machine that lost its power before the first call.
     let torn = node.root.users.join("default/vol/rw-x/a3");
     std::fs::create_dir_all(torn.parent().unwrap()).unwrap();
     std::fs::write(&torn, "").unwrap();

@@ -9,7 +9,7 @@
 //!    has confirmed that this server leads (VW-02). Lists change nothing and are made on
 //!    every server.
 //! 2. A call waits for its turn no longer than it may take itself; one that had no turn was not
-//!    made, and says so.
+//!    made, and its error states that.
 //! 3. A caller of controllers learns whether all that were called have answered: where not, the
 //!    call may be done yet.
 

@@ -1,4 +1,4 @@
-//! A plugin, reached where it said that it listens.
+//! A plugin, reached at the address that it printed.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ const TEXT: usize = 512;
 pub struct CallError {
     /// Its name.
     pub call: &'static str,
-    /// What the plugin said, or that it said nothing.
+    /// The plugin's error, or that it did not answer.
     pub text: String,
 }
 

@@ -1,5 +1,5 @@
 //! An allocation takes a volume: the claim is in the log first, then the controller attaches the
-//! volume to the node, and what it said is in the log before the client hears it.
+//! volume to the node, and its answer is in the log before the client gets it.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ const PUBLISH: &str = "controller publish: ";
 pub struct ClaimGrant {
     /// The volume as a client needs it: with its secrets in clear, and its mount options.
     pub volume: CsiVolume,
-    /// What the controller said when it attached the volume.
+    /// What the controller answered when it attached the volume.
     pub publish_context: Map<String>,
     /// The index of the last event of it.
     pub index: u64,
@@ -167,7 +167,7 @@ impl Volumes {
         Ok(self.commands.submit(command, origin.clone()).await?.index)
     }
 
-    /// Lets the controller attach the volume, once; what it said, and the index of that.
+    /// Lets the controller attach the volume, once; its answer, and the index of that.
     async fn attach(
         &self,
         claim: &CsiVolumeClaimed,

@@ -196,7 +196,7 @@ async fn csi_05_a_volume_that_has_grown_waits_for_no_other_of_the_same_request()
 #[tokio::test]
 async fn csi_05_a_part_of_nodes_is_known_before_it_grows_and_no_longer_where_there_is_none() {
     let mut world = made().await;
-    // The leader dies before it hears how large the volume is.
+    // The leader dies before it learns how large the volume is.
     world.strict.fault(EXPAND, &[Fault::Lost]);
     sized(&world, 25).await.unwrap_err();
     world.elect();

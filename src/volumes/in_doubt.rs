@@ -45,9 +45,9 @@ pub(super) struct InDoubtCalls {
 struct PendingCalls {
     /// The term, and since when it is known.
     term: Option<(u64, Instant)>,
-    /// Claims that were taken in it, and of whose attach nothing is noted yet.
+    /// Claims that were taken in this term, and whose attach is not noted yet.
     taken: HashSet<ClaimKey>,
-    /// Claims whose way back began in it, and has not ended.
+    /// Claims whose way back began in this term, and has not ended.
     released: HashSet<ClaimKey>,
     /// Calls that were given up, and where.
     unanswered: HashMap<(CallStep, ClaimKey), GivenUp>,

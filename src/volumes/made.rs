@@ -1,4 +1,4 @@
-//! Volumes that a plugin makes: what may be requested of it, and what of its answer is taken.
+//! Volumes that a plugin makes: what may be requested of it, and which part of its answer is taken.
 
 use drover_events::model::{CsiTopology, CsiTopologyRequest, CsiVolume};
 

@@ -151,7 +151,7 @@ async fn csi_03_a_volume_that_is_registered_is_where_its_request_says() {
     register(requested(&["z1", "z2"], &[])).await.unwrap();
     let is = || world.row("data").volume.topologies.to_vec();
     assert_eq!(is(), [zone("z1"), zone("z2")]);
-    // The same again changes nothing, and nothing else can be said of it.
+    // The same again changes nothing, and other topologies are refused.
     register(requested(&["z1", "z2"], &[])).await.unwrap();
     let mut moved = volume("data", ONE);
     moved.topologies = vec![zone("z3")].into();

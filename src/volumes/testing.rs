@@ -243,7 +243,7 @@ impl Strict {
         self.storage.lock().unmounted[alloc].clone()
     }
 
-    /// How large a volume is, where it was ever said.
+    /// How large a volume is, where that is known.
     pub(crate) fn size(&self, volume: &str) -> Option<i64> {
         self.storage.lock().sizes.get(volume).copied()
     }

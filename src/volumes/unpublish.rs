@@ -201,7 +201,7 @@ impl Volumes {
     /// Cancels the deletion of a volume, once no delete of it can be under way.
     ///
     /// # Errors
-    /// One may still be.
+    /// A delete may still be under way.
     async fn cancel_deletion(
         &self,
         (namespace, id): (&str, &str),
@@ -377,7 +377,7 @@ struct Release<'v> {
     key: &'v ClaimKey,
     origin: Origin,
     index: u64,
-    /// Whose release every line of the log is about.
+    /// The span of the log's lines about one release.
     span: tracing::Span,
 }
 
@@ -567,7 +567,7 @@ impl Release<'_> {
     }
 
     /// What the plugin calls the claim's node. Where that is not known any more, and no other claim
-    /// has the volume, it is detached from all nodes: an empty name says so.
+    /// has the volume, it is detached from all nodes: an empty name means that.
     fn name_of_node(&self, claim: &CsiVolumeClaimed) -> Result<String, StepError> {
         if !claim.external_node_id.is_empty() {
             return Ok(claim.external_node_id.clone());

@@ -95,7 +95,7 @@ async fn cl_15_cl_16_a_stop_that_came_before_a_crash_is_carried_out_after_it() {
         })
         .await;
         runner.detach().await;
-        // The allocation is in the journal, and then the agent dies: the machine never heard of it.
+        // The allocation is in the journal, and then the agent dies: the machine never got it.
         let bytes = rmp_serde::to_vec_named(&stopped(&given)).unwrap();
         factory
             .journal

@@ -159,8 +159,8 @@ impl HookCall {
         .await;
     }
 
-    /// Its turn has come: what hooks answered in those before it counts, also where a stop dropped
-    /// one on its way.
+    /// Its turn has come: what hooks answered in the calls before it counts, also where a stop
+    /// dropped such a call on its way.
     async fn begin(&mut self) {
         Notes(self.tx.clone()).caught_up().await;
         self.given.alloc = self.shared.alloc.lock().clone();

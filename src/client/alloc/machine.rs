@@ -25,7 +25,7 @@ pub struct AllocSpec {
     pub tasks: BTreeMap<String, TaskSpec>,
     /// How its health is decided; `None` when no health is required.
     pub health: Option<HealthSpec>,
-    /// Between taking its services away and asking its tasks to end, nanoseconds (CL-22).
+    /// Between taking its services away and the request to its tasks to end, nanoseconds (CL-22).
     pub shutdown_delay: i64,
     /// How long it may run, nanoseconds.
     pub max_run_duration: Option<i64>,
@@ -114,7 +114,7 @@ pub enum Input {
     PostrunDone,
     /// Something happens to a task.
     Task(String, TaskInput),
-    /// It is to end; without waiting first, if so said.
+    /// It is to end; without waiting first, if so requested.
     Stop {
         /// Skips the shutdown delays.
         no_delay: bool,
@@ -140,7 +140,7 @@ pub enum Input {
         /// For the event.
         reason: String,
     },
-    /// It is part of another deployment now; as a canary, if so said.
+    /// It is part of another deployment now; as a canary, if so requested.
     Deployment {
         /// The deployment's id.
         id: String,
@@ -202,7 +202,7 @@ pub struct AllocMachine {
     /// What the hooks before the tasks answered, in their order.
     #[serde(default)]
     hooks: Vec<AllocNote>,
-    /// A new version came while the hooks before the tasks ran; they hear of it after that.
+    /// A new version came while the hooks before the tasks ran; they get it after that.
     #[serde(default)]
     update_waits: bool,
     /// The hooks before the end of the tasks are through.

@@ -30,7 +30,7 @@ fn service(port: u16) -> Service {
 }
 
 /// The servers may show services of it that its former agent reported, and nothing runs any more
-/// that would offer them: whether they hear that.
+/// that would offer them: whether that is reported to them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_has_services_says_what_is_left_of_them_when_its_agent_begins_again() {
     for (of_group, of_task) in [(false, false), (true, false), (false, true), (true, true)] {

@@ -46,7 +46,7 @@ pub enum FileError {
     /// It is a pipe, a socket or a device.
     #[error("is no regular file")]
     Special,
-    /// The file system said no.
+    /// An error of the file system.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -97,7 +97,7 @@ fn one_part(name: &str) -> io::Result<&str> {
 /// of that name is refused.
 ///
 /// # Errors
-/// Something else has its name, or the file system said no.
+/// Something else has its name, or an error of the file system.
 pub fn make_dir(parent: impl AsFd, name: &str, mode: u32, owner: Owner) -> io::Result<OwnedFd> {
     match fs::mkdirat(&parent, one_part(name)?, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => {}
@@ -153,7 +153,7 @@ fn own_link(fd: &impl AsFd) -> String {
 /// What it is.
 ///
 /// # Errors
-/// The file system said no.
+/// An error of the file system.
 pub fn stat(found: impl AsFd) -> io::Result<Stat> {
     Ok(fs::fstat(found)?)
 }
@@ -222,7 +222,7 @@ pub fn entries_where(
 /// else has its name.
 ///
 /// # Errors
-/// The file system said no.
+/// An error of the file system.
 pub fn regular(dir: impl AsFd, name: &str) -> io::Result<Option<File>> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let found = match fs::openat(dir, one_part(name)?, flags, Mode::empty()) {
@@ -241,7 +241,7 @@ pub fn regular(dir: impl AsFd, name: &str) -> io::Result<Option<File>> {
 /// empty then. Links, pipes, devices and files with a second name are refused.
 ///
 /// # Errors
-/// Something else has its name, or the file system said no.
+/// Something else has its name, or an error of the file system.
 pub fn write(
     dir: impl AsFd,
     name: &str,
@@ -276,7 +276,7 @@ pub fn write(
 /// `false` when it does not exist. A link or a file of that name is refused.
 ///
 /// # Errors
-/// Something else has its name, or the file system said no.
+/// Something else has its name, or an error of the file system.
 pub fn move_dir(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
     match fs::statat(from, one_part(name)?, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) if kind(&stat) == FileType::Directory => {}

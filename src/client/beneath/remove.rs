@@ -110,7 +110,7 @@ impl Sweep<'_> {
     fn one(&mut self, dir: BorrowedFd<'_>, name: &CStr, depth: usize) -> rustix::io::Result<()> {
         let mut unlinked = fs::unlinkat(dir, name, AtFlags::empty());
         if unlinked == Err(Errno::ACCESS) {
-            // A directory whose owner took the right to write from himself.
+            // A directory that its owner made read-only.
             fs::fchmod(dir, Mode::RWXU)?;
             unlinked = fs::unlinkat(dir, name, AtFlags::empty());
         }

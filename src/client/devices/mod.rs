@@ -72,7 +72,7 @@ struct PluginState {
 pub struct Devices {
     /// The files, by name.
     files: BTreeMap<String, PathBuf>,
-    /// What is said of them in the configuration.
+    /// Their settings in the configuration.
     configs: BTreeMap<String, PluginConfig>,
     /// Their environment.
     env: BTreeMap<String, String>,

@@ -135,7 +135,7 @@ pub enum TaskError {
     /// No such signal.
     #[error("unknown signal {0:?}")]
     UnknownSignal(String),
-    /// The driver said no.
+    /// The driver refused it.
     #[error("{0}")]
     Driver(String),
 }

@@ -353,7 +353,7 @@ enum SampleSource {
     New,
     /// The executor.
     Reported(Measures),
-    /// One's own looks: the executor is of a release that reports nothing of its task.
+    /// Looks of the agent's own: the executor is of a release that reports nothing of its task.
     Looks(tokio::time::Interval),
     /// Nothing follows.
     Over,

@@ -44,9 +44,9 @@ const WEIGHTS: (u64, u64) = (1, 10_000);
 /// The groups below which runs get theirs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parents {
-    /// Of version 2.
+    /// The group of version 2.
     pub unified: Option<PathBuf>,
-    /// Of version 1, by controller.
+    /// The groups of version 1, by controller.
     pub v1: BTreeMap<String, PathBuf>,
     /// Those of version 2 are given programs that decide about devices.
     pub device_programs: bool,
@@ -215,7 +215,7 @@ impl Groups {
     /// a process that ends that group, a service manager for one, ends the agent alone.
     ///
     /// # Errors
-    /// The kernel said no. What was made is removed by [`Groups::leave`].
+    /// The kernel refused it. What was made is removed by [`Groups::leave`].
     pub fn make(&self, spec: &ExecSpec) -> io::Result<Vec<File>> {
         let (limits, given) = (spec.limits, &spec.devices);
         let own = match spec.cores.is_empty() {

@@ -29,7 +29,7 @@ pub enum ExecError {
     /// No executor is there to start it.
     #[error("the task has ended")]
     Gone,
-    /// The executor says no.
+    /// The executor refused it.
     #[error("{0}")]
     NotStarted(String),
     /// The descriptors or the socket could not be made or used.

@@ -63,7 +63,7 @@ impl Guests {
     /// Opens the door.
     ///
     /// # Errors
-    /// The system said no.
+    /// An error of the system.
     pub(super) fn open(dir: &RunDir) -> io::Result<Self> {
         let (_held, path) = reach(dir)?;
         let door = UnixListener::bind(path)?;

@@ -30,7 +30,7 @@ fn done(answer: libc::c_long) -> io::Result<usize> {
 #[expect(unsafe_code, reason = "no library offers these calls in safe form")]
 fn make(name: &CStr) -> io::Result<usize> {
     let (kind, name) = (KIND.as_ptr(), name.as_ptr());
-    // SAFETY: both texts end with a zero, and the payload is as long as is said.
+    // SAFETY: both texts end with a zero, and the payload is as long as its length argument.
     done(unsafe {
         libc::syscall(
             libc::SYS_add_key,

@@ -34,7 +34,7 @@ pub enum LaunchError {
     /// The run directory or the process could not be made or read.
     #[error("executor: {0}")]
     Io(#[from] io::Error),
-    /// The executor said that the task did not start.
+    /// The executor reported that the task did not start.
     #[error("{0}")]
     NotStarted(String),
     /// The executor ended or kept silent.
@@ -343,7 +343,7 @@ enum RunFiles {
     Live(ExecState),
     Exited(ExitRecord),
     NeverStarted,
-    /// An executor holds it and has not said yet what became of it.
+    /// An executor holds it and has not reported yet what became of it.
     Starting,
 }
 

@@ -421,7 +421,7 @@ struct MountAttr {
     user_space: u64,
 }
 
-/// Sets what holds for a mount, and for all below it where so said.
+/// Sets what holds for a mount, and for all below it where requested.
 #[expect(unsafe_code, reason = "no library offers this call in safe form")]
 fn set_attr(
     tree: &OwnedFd,

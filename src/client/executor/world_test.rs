@@ -434,7 +434,7 @@ async fn drv_06_a_task_that_takes_more_memory_than_it_has_is_killed_and_that_is_
     let (_, exit) = apart.end(&spec).await;
     assert_eq!((exit.signal, exit.exit_code), (9, 137));
     assert!(exit.oom_killed && exit.error == "OOM Killed", "{exit:?}");
-    // One that is killed for another reason is not said to have taken too much.
+    // One that is killed for another reason is not reported to have taken too much.
     let second = Apart::new();
     let mut spec = second.spec("kill -9 $$");
     parents.run("a.2", &mut spec);

@@ -11,8 +11,8 @@ pub struct Note<A> {
     pub answer: A,
 }
 
-/// Brings what hooks said to the machine that takes it, and to its journal; `I` is what the machine
-/// takes.
+/// Brings what hooks answered to the machine that takes it, and to its journal; `I` is what the
+/// machine takes.
 pub trait Keep<I>: Send + Sync {
     /// Resolves when the journal has it.
     fn write(&self, said: I) -> BoxFuture<'static, Result<(), String>>;
@@ -41,8 +41,8 @@ impl<'a, A, I> Unreported<'a, A, I> {
         Self { notes, keep, said }
     }
 
-    /// One more. The journal has it, and those before it, when this is over; a hook that may be
-    /// repeated waits for the next thing that is written.
+    /// Adds an answer. The journal has it, and those before it, when this is over; a hook that may
+    /// be repeated waits for the next thing that is written.
     pub(super) async fn hear(
         &mut self,
         (hook, answer): (&str, A),

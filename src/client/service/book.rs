@@ -1,4 +1,4 @@
-//! What this machine offers, and what of it was reported to the servers.
+//! What this machine offers, and which part of that was reported to the servers.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ pub struct Book {
 struct Pages {
     wanted: BTreeMap<String, Vec<ServiceRegistration>>,
     reported: BTreeMap<Key, ServiceRegistration>,
-    /// Allocations that said what they offer; true where the servers know that it is all.
+    /// Allocations that reported what they offer; true where the servers know that it is all.
     whole: BTreeMap<String, bool>,
 }
 
@@ -69,7 +69,7 @@ impl Book {
         pages.wanted.get(alloc).map_or(0, Vec::len)
     }
 
-    /// Whether an allocation said what it offers, be it nothing.
+    /// Whether an allocation reported what it offers, be it nothing.
     #[cfg(test)]
     pub(crate) fn has_said(&self, alloc: &str) -> bool {
         self.pages.lock().whole.contains_key(alloc)

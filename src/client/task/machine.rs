@@ -104,7 +104,7 @@ pub enum TaskInput {
     Exited(ExitResult),
     /// The request for its end to the driver failed.
     StopFailed(String),
-    /// It is to end for good; without waiting first, if so said.
+    /// It is to end for good; without waiting first, if so requested.
     Kill {
         /// Skips the shutdown delay.
         no_delay: bool,

@@ -9,7 +9,7 @@ use crate::alloc::health::{Verdict, judge};
 use crate::task::machine::TaskMachine;
 use crate::task_events as events;
 
-/// What is said of one whose tasks are over.
+/// The description of an allocation whose tasks are over.
 const ENDED: &str = "All tasks have completed";
 
 impl AllocMachine {

@@ -96,9 +96,9 @@ pub type AllocNote = Note<AllocAnswer>;
 /// What hooks of an allocation report while others of them still have their turn.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AllocHookReport {
-    /// Some answered before the tasks.
+    /// Some hooks answered before the tasks.
     Answered(Vec<AllocNote>),
-    /// One did its work after them.
+    /// A hook did its work after the tasks.
     Ended(String),
 }
 

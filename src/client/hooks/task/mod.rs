@@ -11,7 +11,7 @@
 //!
 //! | call | when | dropped at its next await by |
 //! |---|---|---|
-//! | `prestart` | before every start, unless it said done | a stop, the agent's end |
+//! | `prestart` | before every start, unless it answered done | a stop, the agent's end |
 //! | `poststart` | it runs, or a new agent found it running | the task's end, the agent's end |
 //! | `update` | it runs, and the servers sent a new version | the task's end, the agent's end |
 //! | `exited` | it ended, also if that was seen by a new agent only | the agent's end |
@@ -226,7 +226,7 @@ impl Ending {
 pub enum TaskHookReport {
     /// Some answered before a start.
     Answered(Vec<TaskNote>),
-    /// One did its work at an end.
+    /// A hook did its work at an end.
     Through(Ending, String),
 }
 

@@ -82,7 +82,7 @@ impl TaskMachine {
         }
     }
 
-    /// A hook that is called again answers for itself alone: what it said before is replaced.
+    /// A hook that is called again answers for itself alone: its answer before is replaced.
     pub(super) fn answered(&mut self, notes: Vec<TaskNote>) {
         for note in notes {
             if note.answer.done {

@@ -26,7 +26,7 @@ async fn csi_34_csi_45_plg_09_a_volume_is_taken_back_once_by_its_plugin_from_nob
     let (hook, given) = world.hook(&csi, user(&Value::Null));
     hook.prerun(&given, &Value::Null).await.unwrap();
     let count = |name: &str| seen(&fake, name).len();
-    // CSI-45: what was is not said to be done without it.
+    // CSI-45: what was is not reported to be done without it.
     csi.registry.deregister("plug", "t").await;
     let error = call::<NodeDetachVolume>(&csi, &detach).await.unwrap_err();
     let text = "no node plugin \"p\" runs on this node";

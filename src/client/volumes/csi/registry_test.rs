@@ -46,7 +46,7 @@ async fn mod_08_plugins_are_known_by_name_and_part_and_again_after_a_restart() {
     let later = world.restarted();
     assert_eq!(requested(&later, CsiPart::Node), Some("old".to_owned()));
     assert_eq!(later.registry.all().len(), 1);
-    // Nothing is done with it before it has said what it can.
+    // Nothing is done with it before it has reported what it can.
     assert!(later.part(CsiPart::Node, "p").await.is_err());
     let _fake = world.fake();
     let live = later.part(CsiPart::Node, "p").await.unwrap();

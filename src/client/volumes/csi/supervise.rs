@@ -41,7 +41,7 @@ pub(super) struct Supervisor {
 }
 
 impl Supervisor {
-    /// Of a task that is a plugin; none of any other.
+    /// The hook of a task that is a plugin; `None` for any other task.
     pub(super) fn of(csi: &Arc<Csi>, alloc: &Allocation, task: &Task) -> Option<Self> {
         let config: &TaskCsiPluginConfig = task.csi_plugin_config.as_ref()?;
         let kind = PluginKind::parse(&config.r#type)?;

@@ -40,7 +40,7 @@ pub(super) struct Servers {
     pub(super) gives: Mutex<Option<CsiVolume>>,
     /// The growth of it that a node has a part to do of.
     pub(super) growth: AtomicI64,
-    /// Those of which a node said that it did.
+    /// The growths that a node reported as done.
     pub(super) expanded: Mutex<Vec<i64>>,
 }
 

@@ -196,7 +196,7 @@ async fn a_volume_is_made_offered_found_again_and_deleted() {
         made
     );
     assert!(volumes.described().now_or_never().is_none(), "no news");
-    // Another agent of the node finds it, whatever the node said before.
+    // Another agent of the node finds it, whatever the node reported before.
     drop(volumes);
     Arc::make_mut(&mut world.node.lock()).host_volumes = Map::nil();
     let volumes = world.start();
@@ -316,7 +316,7 @@ async fn what_cannot_be_made_leaves_nothing_and_says_why() {
     assert_eq!(other.unwrap_err().message, text);
 }
 
-/// A plugin that does as it likes, and what is said of it.
+/// A plugin that does as it likes, and the text about it.
 async fn hostile(text: &str, limit: Duration) -> (World, String) {
     let world = World::new();
     world.plugin("evil", &format!("#!/bin/sh\n{text}\n"));
@@ -357,7 +357,7 @@ async fn a_plugin_that_is_late_or_says_too_much_is_killed_with_all_it_started() 
     };
     let ended = eventually("its end", LONG, || so(is_dead())).await;
     ended.expect("what it started is killed too");
-    // At once: one that is heard to its end is late, and that is said of it.
+    // At once: a plugin whose output is read to its end is late, and the text states that.
     let (_, text) = hostile("exec yes", LONG).await;
     let much = "plugin \"evil\": create answered with more than 65536 bytes";
     assert_eq!(text, much);

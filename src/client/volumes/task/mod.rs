@@ -30,7 +30,7 @@ use crate::volumes::look::look;
 const VARIABLE: &str = "NOMAD_VOLUME_";
 /// The hook's name.
 const NAME: &str = "volumes";
-/// What it keeps once it has said that labels are not set.
+/// What it keeps once it has reported that labels are not set.
 const SAID: &str = "unlabelled";
 
 /// Mounts the volumes of hosts, and those that the allocation claimed.
@@ -67,7 +67,7 @@ impl TaskHook for VolumeHook {
     }
 }
 
-/// Says which labels are not set, unless that was said before an earlier start.
+/// Reports which labels are not set, unless that was reported before an earlier start.
 fn say_once(given: &TaskGiven, kept: &Value, unlabelled: &[String]) {
     if kept != SAID {
         let (now, text) = (given.clock.now(), unlabelled.join("; "));
