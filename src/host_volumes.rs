@@ -48,7 +48,7 @@ const LIMIT: Duration = Duration::from_secs(150);
 enum Standing {
     /// It can be called.
     Ready,
-    /// It is not reached.
+    /// It is not ready.
     Away,
     /// It was removed.
     Gone,

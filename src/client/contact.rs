@@ -254,15 +254,15 @@ mod tests {
             });
         };
         report("a");
-        until("it is told", || servers.reported("a") == 1).await;
+        until("it is reported", || servers.reported("a") == 1).await;
         let beats = servers.beats();
         until("heartbeats", || servers.beats() > beats + 3).await;
         // With this goes all that waits.
         report("b");
-        until("the next is told", || servers.reported("b") > 0).await;
+        until("the next is reported", || servers.reported("b") > 0).await;
         assert_eq!(servers.reported("a"), 1, "the node is as it was");
         servers.node_index.fetch_add(1, Ordering::Relaxed);
-        until("all is told again", || servers.reported("a") == 2).await;
+        until("all is reported again", || servers.reported("a") == 2).await;
     }
 
     #[test]
@@ -324,7 +324,7 @@ mod tests {
             ..Contact::default()
         };
         let registered = note(&mut contact, &answer("one"), None, 100);
-        assert!(!registered, "nothing was told before");
+        assert!(!registered, "nothing was reported before");
         assert_eq!(
             (contact.last_heartbeat, contact.node_index),
             (0, 7),

@@ -222,7 +222,7 @@ mod tests {
         }
         assert!(
             check(&fixed, &changes(&[])).is_err(),
-            "nothing is asked for"
+            "nothing is requested"
         );
     }
 

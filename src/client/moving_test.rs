@@ -163,7 +163,7 @@ async fn env_02_control_streams_move_to_connections_with_the_certificates_of_now
     echoes(&mut session, "after").await;
     let mut again = reached.sessions.dial("n1").await.unwrap();
     echoes(&mut again, "anew").await;
-    assert_eq!(reached.came.lock().len(), 3, "no more than were asked for");
+    assert_eq!(reached.came.lock().len(), 3, "no more than were requested");
 }
 
 /// A control stream breaks off while both agents live: sessions with the node continue, and it

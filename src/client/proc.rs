@@ -304,7 +304,7 @@ mod tests {
         LOOKS.take();
         let same = Processes::lately(hour, first.at() - 1);
         assert!(same.at() >= first.at());
-        assert_eq!(LOOKS.take(), 0, "somebody else's look will do");
+        assert_eq!(LOOKS.take(), 0, "the look of another caller will do");
         assert!(Processes::lately(hour, same.at()).at() > same.at());
         child.kill().unwrap();
         child.wait().unwrap();

@@ -124,7 +124,7 @@ mod tests {
             client_description: "d".repeat(2 * MAX_UPDATE),
             ..Allocation::default()
         });
-        until("it is told", || servers.reported("a") > 0).await;
+        until("it is reported", || servers.reported("a") > 0).await;
         let reported = servers.updates.lock()[0].clone();
         assert_eq!(reported.client_status, "failed");
         assert!(size(&reported) <= MAX_UPDATE, "{} bytes", size(&reported));

@@ -432,7 +432,7 @@ async fn a_mark_is_removed_by_nobody_while_somebody_works_at_its_volume() {
     let user = node.user("a2");
     std::fs::write(&user, "").unwrap();
     assert_eq!(node.marks().await.unwrap(), [mark("a1")]);
-    assert!(user.exists(), "whoever has the turn may be writing it");
+    assert!(user.exists(), "the holder of the turn may be writing it");
     says.holds.send_replace(false);
     mounting.await.unwrap();
     node.marks().await.unwrap();
@@ -486,7 +486,7 @@ async fn who_waits_for_a_volume_is_its_user_and_gives_it_back_after_he_got_it() 
     drop(second);
     let users = &node.root.users;
     let used = node.mounts.is_used_by(users, ("default", "vol"), "a2");
-    assert!(used.await.unwrap(), "it is still to come to him");
+    assert!(used.await.unwrap(), "it is still to come to that user");
     let mut all = node.marks().await.unwrap();
     all.sort_by(|a, b| a.alloc.cmp(&b.alloc));
     assert_eq!(all, [mark("a1"), mark("a2")]);
@@ -540,7 +540,7 @@ async fn who_does_not_wait_for_his_turn_any_more_stands_in_no_line() {
     }
     says.holds.send_replace(false);
     mounting.await.unwrap();
-    assert_eq!(node.marks().await.unwrap().len(), 2, "nobody took it back");
+    assert_eq!(node.marks().await.unwrap().len(), 2, "no call took it back");
     assert!(within(Duration::ZERO).await.unwrap());
     assert_eq!(node.marks().await.unwrap(), [mark("a1")]);
     let calls = node.calls();

@@ -51,7 +51,7 @@ async fn csi_05_what_grew_while_nobody_had_it_is_known_until_a_node_that_has_it_
     sized(&world, 40).await.unwrap();
     let growth = world.row("data").node_expansion;
     assert!(first > 0 && growth > first, "{first} {growth}");
-    assert_eq!(world.strict.count(ON_NODE), 0, "nobody has it");
+    assert_eq!(world.strict.count(ON_NODE), 0, "no node has it");
     world.elect();
     let alloc = world.alloc(1, 0, "data", ONE);
     let error = expanded(&world, &alloc, growth).await.unwrap_err();
@@ -105,7 +105,7 @@ async fn grows(world: &World, calls: usize) {
             turns(1).await;
         }
     };
-    timeout(LONG, requested).await.expect("it is asked");
+    timeout(LONG, requested).await.expect("it is called");
 }
 
 #[tokio::test]
@@ -133,7 +133,7 @@ async fn csi_05_who_comes_while_a_volume_is_made_larger_has_it_then() {
     assert_eq!(taken.node_expansion, world.row("data").node_expansion);
     assert!(
         taken.node_expansion > 0,
-        "it was not there when nodes were asked"
+        "it was not there when nodes were called"
     );
     assert_eq!(world.strict.count(ON_NODE), 0);
 }
@@ -151,7 +151,7 @@ async fn csi_05_who_has_a_volume_already_is_answered_while_it_is_made_larger() {
     }
     // Its answer was lost, say. It is as large as it was, and the claim names no growth yet.
     let again = timeout(LONG, world.claim("data", &alloc));
-    let again = again.await.expect("it waits for nobody").unwrap();
+    let again = again.await.expect("it waits for no other").unwrap();
     assert!(world.row("data").node_expansion > 0);
     assert_eq!((again.index, again.node_expansion), (0, 0));
     world.strict.let_go();

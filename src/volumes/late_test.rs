@@ -40,7 +40,7 @@ async fn finishes(world: &World, alloc: &str) {
             (done, _) => Err(format!("{done:?}")),
         }
     };
-    eventually_async("it settles", LONG, once).await.unwrap();
+    eventually_async("it is freed", LONG, once).await.unwrap();
 }
 
 #[tokio::test]
@@ -145,7 +145,7 @@ async fn after_a_detach_that_nobody_answered_nobody_attaches_there_for_a_while()
         finishes(&world, &alloc).await;
         assert!(world.strict.wrong().is_empty());
         let again = usize::from(fault.is_some());
-        assert_eq!(world.strict.count(DETACH), 1 + again, "nothing settled");
+        assert_eq!(world.strict.count(DETACH), 1 + again, "no other detach");
     }
 }
 

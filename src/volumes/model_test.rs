@@ -138,7 +138,7 @@ async fn csi_34_what_the_state_forgot_is_taken_from_a_node_that_is_back() {
         .strict
         .fault("NodeDetachVolume", &[Fault::Says(Code::Unavailable)]);
     let error = world.give_back("data", &alloc, 0).await.unwrap_err();
-    assert!(error.is_recoverable(), "{error}: the client asks again");
+    assert!(error.is_recoverable(), "{error}: the client calls again");
     world.give_back("data", &alloc, 0).await.unwrap();
     assert!(world.strict.mounted_on(&node_id(0)).is_empty());
     assert_eq!(world.strict.count("ControllerDetachVolume"), 1);

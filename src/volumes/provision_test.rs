@@ -47,7 +47,7 @@ async fn csi_02_what_is_known_of_a_volume_is_shown_to_no_other_plugin() {
             assert_eq!(refused.to_string(), text, "{work}");
         }
     }
-    assert_eq!(world.strict.calls(), [""; 0], "nobody was asked");
+    assert_eq!(world.strict.calls(), [""; 0], "no plugin was called");
     let same = vec![volume("data", ONE)];
     let registered = world.volumes.register(same, &Origin::default()).await;
     registered.unwrap();

@@ -173,7 +173,7 @@ impl Three {
         let found = eventually("a leader", LONG, || {
             let mut servers = self.servers.iter();
             let leads = |server: &&Server| server.leads() && !but.contains(&&*server.name);
-            servers.find(leads).ok_or("nobody leads")
+            servers.find(leads).ok_or("no server leads")
         });
         found.await.unwrap()
     }
@@ -264,7 +264,7 @@ fn vw_02_vw_04_a_leader_that_is_cut_off_calls_nothing_more_and_the_next_one_goes
         );
 
         gives_nothing_back(first, &one).await;
-        assert_eq!(first.requested(), calls, "VW-02: it asks no plugin");
+        assert_eq!(first.requested(), calls, "VW-02: it calls no plugin");
 
         // The next one falls in the middle of the release, at its controller.
         three.strict.fault(DETACH, &[Fault::Hangs]);
@@ -275,7 +275,7 @@ fn vw_02_vw_04_a_leader_that_is_cut_off_calls_nothing_more_and_the_next_one_goes
             .submit(end, Origin::default())
             .await
             .unwrap();
-        let waited = eventually("it is asked", LONG, || {
+        let waited = eventually("it is called", LONG, || {
             (three.strict.count(DETACH) == 1)
                 .then_some(())
                 .ok_or("not yet")
@@ -366,7 +366,7 @@ fn csi_24_two_servers_that_claim_at_once_give_a_volume_of_one_writer_to_one() {
         };
         let (late, ()) = tokio::join!(late, next);
         assert!(!matches!(late, Ok(Ok(_))), "{late:?}");
-        assert_eq!(first.requested(), calls, "it asks no plugin");
+        assert_eq!(first.requested(), calls, "it calls no plugin");
 
         // A repeated request is refused by the server that leads now.
         let refused = eventually_async("a refusal", LONG, async || {

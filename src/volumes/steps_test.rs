@@ -92,7 +92,7 @@ async fn csi_36_what_the_controller_released_already_ends_free() {
     assert!(world.row("data").in_use(), "it is not free before it is");
     let calls = world.strict.calls().len();
     world.unpublish("data", &alloc).await.unwrap();
-    assert_eq!(world.strict.calls().len(), calls, "nobody is asked again");
+    assert_eq!(world.strict.calls().len(), calls, "no call is made again");
     assert!(!world.row("data").in_use());
     // The controller did it, and its answer was lost, however often.
     let (world, alloc) = mounted(2).await;
@@ -173,7 +173,7 @@ async fn csi_42_a_forced_removal_asks_no_plugin() {
     let missing = world.volumes.detach(&key, (&node, false), &origin).await;
     let missing = missing.unwrap_err().to_string();
     assert_eq!(missing, "volume not found: data");
-    assert_eq!(world.strict.calls(), calls, "no plugin was asked");
+    assert_eq!(world.strict.calls(), calls, "no plugin was called");
     assert!(
         !world.strict.is_idle(),
         "it is where it was: that is for detach to do"
@@ -235,7 +235,7 @@ async fn plg_06_a_controller_that_is_named_is_checked_and_one_that_is_not_is_cho
     world.way.cut.lock().insert(node_id(1));
     let text = "no path to a node with a controller of plugin \"strict\"";
     assert_eq!(ask(&node_id(1)).await, Err(text.to_owned()));
-    assert_eq!(world.strict.calls(), calls, "nobody was asked instead");
+    assert_eq!(world.strict.calls(), calls, "no other was called instead");
 }
 
 #[tokio::test]

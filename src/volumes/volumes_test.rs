@@ -338,7 +338,7 @@ async fn plg_05_controllers_have_their_turn_and_the_next_one_is_asked_where_one_
     world
         .claim("data", &alloc)
         .await
-        .expect("the next one is asked");
+        .expect("the next one is called");
     for node in 0..3 {
         world.way.cut.lock().insert(node_id(node));
     }

@@ -87,7 +87,7 @@ async fn cl_15_cl_16_a_stop_that_came_before_a_crash_is_carried_out_after_it() {
         let factory = factory(tmp.path());
         let runner = run(&factory, &given, &reported);
         until("it runs", || pids.exists()).await;
-        until("it is told", || {
+        until("it is reported", || {
             let reported = reported.lock();
             reported
                 .as_ref()
@@ -281,7 +281,7 @@ async fn what_may_run_for_an_hour_ends_then_whichever_agent_has_it() {
         let factory = agent();
         let runner = run(&factory, &given, &reported);
         until("it runs", || pids.exists()).await;
-        until("it is told", || {
+        until("it is reported", || {
             let reported = reported.lock();
             reported
                 .as_ref()

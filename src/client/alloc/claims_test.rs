@@ -284,7 +284,7 @@ async fn hb_11_what_is_wanted_is_reconnected_once_and_what_is_stopped_meanwhile_
         };
         if !stopped_first {
             unknown("run", 7);
-            until("it is told", || reconnects(&reported) == 1).await;
+            until("it is reported", || reconnects(&reported) == 1).await;
             unknown("run", 8);
         }
         unknown("stop", 9);

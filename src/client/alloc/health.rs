@@ -300,7 +300,7 @@ mod tests {
             ..plain
         };
         assert_eq!(of("service", "d", update("checks")), Some(stated));
-        assert_eq!(of("service", "d", update("manual")), None, "told by hand");
+        assert_eq!(of("service", "d", update("manual")), None, "set by hand");
     }
 
     #[test]

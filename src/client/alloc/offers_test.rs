@@ -84,7 +84,7 @@ async fn a_check_that_nobody_needs_any_more_is_not_made() {
     runner.update(Arc::new(stopped));
     runner.done().wait_for(|done| *done).await.unwrap();
     runner.destroy().await;
-    until("nobody looks", || {
+    until("no check looks", || {
         Handle::current().metrics().num_alive_tasks() <= before
     })
     .await;

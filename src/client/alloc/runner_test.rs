@@ -372,7 +372,7 @@ async fn cl_12_cl_13_a_finished_allocation_stays_finished_after_a_restart() {
     let factory = factory(tmp.path());
     let runner = run(&factory, &given, &reported);
     runner.done().wait_for(|done| *done).await.unwrap();
-    until("it is told again", || reported.lock().is_some()).await;
+    until("it is reported again", || reported.lock().is_some()).await;
     assert_eq!(reported.lock().clone().unwrap(), before);
     assert_eq!(before.client_status, "complete");
 }

@@ -293,7 +293,7 @@ async fn mod_23_a_command_on_a_terminal_leads_a_session_and_sees_its_size() {
     };
     tokio::time::timeout(LONG, reported)
         .await
-        .expect("it is told");
+        .expect("it is reported");
     beside.send("end\n").await;
     assert_eq!(beside.end().await.2, 5);
     // The end of the input is what a terminal has for it, also within a line.
@@ -424,7 +424,7 @@ async fn mod_23_too_many_commands_at_once_are_refused() {
         let command = vec!["true".to_owned()];
         task.beside(command, false).await.map_err(|e| e.to_string())
     };
-    let beside = drover_testkit::eventually_async("room", LONG, again)
+    let beside = drover_testkit::eventually_async("space", LONG, again)
         .await
         .unwrap();
     assert_eq!(beside.end().await.2, 0);

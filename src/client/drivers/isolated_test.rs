@@ -199,7 +199,7 @@ fn drv_06_names_are_found_where_the_file_that_says_how_is_a_link() {
     assert_eq!(
         resolver(&mounts(&["run"]), &path),
         None,
-        "nobody sees the link"
+        "no task sees the link"
     );
     fs::remove_file(&path).unwrap();
     fs::write(&path, "").unwrap();
@@ -446,7 +446,7 @@ async fn drv_06_a_task_without_cores_of_its_own_leaves_those_that_others_reserve
     assert_eq!(allowed(&two), last);
     let others = allowed(&one);
     if last == all {
-        assert_eq!(others, all, "of the only core nobody is left without");
+        assert_eq!(others, all, "no task is left without the only core");
     } else {
         let has_it = others.split(['-', ',']).any(|core| core == last);
         assert!(others != all && !has_it, "{others}");

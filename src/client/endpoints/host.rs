@@ -43,7 +43,7 @@ impl Meter {
     }
 }
 
-/// What the machine did in the last interval of the client's own, whoever else requests it.
+/// What the machine did in the last interval of the client's own, whatever else requests it.
 pub fn stats(client: &Client) -> HostStats {
     let mut stats = client.core.meter.reported();
     let devices = client.devices().map(|devices| devices.figures());

@@ -92,7 +92,7 @@ fn drv_06_a_task_has_an_empty_keyring_of_its_own_and_none_of_the_agents_keys() {
     let inherited = "Ok(1), the agent's: true, makes: true\n";
     assert_eq!(
         reported, inherited,
-        "whoever is started plainly has them all"
+        "a process that is started plainly has them all"
     );
 
     let mut runtime = tokio::runtime::Builder::new_current_thread();

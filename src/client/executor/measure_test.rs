@@ -21,7 +21,7 @@ const OFTEN: Duration = Duration::from_millis(20);
 
 async fn reported(measures: &mut Measures) -> Measure {
     let reported = tokio::time::timeout(LONG, measures.next()).await;
-    reported.expect("it is told in time")
+    reported.expect("it is reported in time")
 }
 
 fn pid_of(executor: &Executor) -> Pid {
@@ -68,7 +68,7 @@ async fn drv_04_samples_come_from_the_executor_as_a_stream_until_the_task_ends()
         assert!(matches!(reported, Measure::Sample { .. }), "{reported:?}");
     }
     executor.wait().await;
-    assert!(executor.measure(OFTEN).await.is_err(), "nobody is there");
+    assert!(executor.measure(OFTEN).await.is_err(), "nothing is there");
 }
 
 #[tokio::test]
@@ -152,7 +152,7 @@ async fn drv_04_what_an_executor_can_never_measure_its_driver_measures_not_at_al
     let mut never = running.stats(Duration::ZERO);
     let all = async { [never.next().await, never.next().await] };
     let reported = tokio::time::timeout(LONG, all).await;
-    let reported = reported.expect("it is told in time");
+    let reported = reported.expect("it is reported in time");
     let is_over = matches!(reported, [Some(Err(StatsError::Unsupported)), None]);
     assert!(is_over, "{reported:?}");
     // And nothing but that is wrong with the task.

@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(next.new, [service("x", 9)]);
         assert_eq!(next.gone, [("default".to_owned(), "y".to_owned())]);
         book.was_removed(&next.gone[0]);
-        assert!(next.whole.is_empty(), "what is gone is told by its name");
+        assert!(next.whole.is_empty(), "what is gone is sent by its name");
         book.was_reported(next.new, &next.whole);
         assert_eq!(book.difference(), Difference::default());
 

@@ -184,7 +184,7 @@ mod tests {
             let requested = served.await.expect("served");
             if skip_verify {
                 assert_eq!(found.status, status::SUCCESS, "{}", found.output);
-                assert!(requested.expect("asked").starts_with("GET /health "));
+                assert!(requested.expect("a request").starts_with("GET /health "));
             } else {
                 assert_eq!(found.status, status::FAILURE);
                 let text = "nomad: no TLS with 127.0.0.1: ";

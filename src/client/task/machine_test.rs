@@ -504,7 +504,7 @@ fn cl_10_a_dead_task_that_is_restarted_by_force_knows_when_and_why() {
     assert_eq!((state.restarts, state.failed), (1, false));
     assert_eq!(state.last_restart.nanos(), case.now);
     let is_signal = |event: &&TaskEvent| event.r#type == "Restart Signaled";
-    let event = state.events.iter().find(is_signal).expect("it is told");
+    let event = state.events.iter().find(is_signal).expect("it is reported");
     assert_eq!(event.restart_reason, "asked");
     let detail = event.details.get("restart_reason");
     assert_eq!(detail.map(String::as_str), Some("asked"));

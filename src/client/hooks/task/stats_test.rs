@@ -217,7 +217,7 @@ async fn drv_01_a_question_makes_samples_come_often() {
     assert_eq!(
         (task.opened(), task.open()),
         (1, 1),
-        "seldom, for nobody asks"
+        "seldom, for none is requested"
     );
     usage.ask(Clock::System.now());
     usage.since(&["web".into()], 2).await;

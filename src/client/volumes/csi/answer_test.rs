@@ -96,7 +96,7 @@ async fn csi_05_a_plugin_that_makes_used_volumes_no_larger_is_not_asked_to() {
         async |in_use: bool| call::<ControllerExpandVolume>(&csi, &requested(in_use)).await;
     let count = || seen(&fake, "ControllerExpand").len();
     expand(true).await.unwrap();
-    assert_eq!(count(), 1, "others are asked");
+    assert_eq!(count(), 1, "others are called");
     let mut offline = found(true);
     offline.features.plugin.offline = true;
     world

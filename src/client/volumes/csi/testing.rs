@@ -153,7 +153,7 @@ impl World {
         let caller = Caller::process(Arc::new(Front(Arc::clone(&self.servers))), "");
         let more = (caller, Clock::Manual(Arc::clone(&self.now)));
         let csi = Csi::restore(self.folder.path(), &self.node, &self.journal, more);
-        let mut csi = Arc::into_inner(csi).expect("it is nobody else's yet");
+        let mut csi = Arc::into_inner(csi).expect("it is not shared yet");
         // The fake does not mount.
         csi.mounts = Arc::new(Mounts::without_mounts());
         Arc::new(csi)
