@@ -107,7 +107,7 @@ async fn drain(core: &Core, how: &DrainOnShutdown) -> Result<(), RpcError> {
         match requested.await {
             Ok(answer) if answer.node.as_ref().is_none_or(|node| !node.draining()) => return Ok(()),
             Ok(_) => {}
-            Err(error) => tracing::warn!(%error, "asking how the drain goes"),
+            Err(error) => tracing::warn!(%error, "the drain could not be queried"),
         }
         sleep(POLL).await;
     }

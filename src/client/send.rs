@@ -79,8 +79,8 @@ fn may_speak(contact: &Contact) -> bool {
     contact.allocs_known && contact.last_heartbeat > 0
 }
 
-/// What of a batch is sent in one call, far below what a call may carry, and what waits for the
-/// next one.
+/// The part of a batch that is sent in one call, far below what a call may carry, and the part for
+/// the next one.
 fn one_call(mut batch: Vec<Allocation>) -> (Vec<Allocation>, Vec<Allocation>) {
     let mut bytes = 0;
     let fits = batch.iter().position(|alloc| {

@@ -180,7 +180,7 @@ pub struct PageQuery {
     pub token: String,
 }
 
-/// What of a volume waits to be given back.
+/// The part of a volume that waits to be given back.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PendingRelease {
     /// The claim of an allocation, by its id.

@@ -273,7 +273,8 @@ impl Volumes {
         self.note(claim, origin).await
     }
 
-    /// What of a volume is to be given back: past claims, and what was to be deleted (CSI-27).
+    /// The parts of a volume that are to be given back: past claims, and what was to be deleted
+    /// (CSI-27).
     ///
     /// # Errors
     /// The state cannot be read.

@@ -10,7 +10,7 @@ use metrics::{Label, counter};
 use super::machine::{AllocMachine, Input};
 use crate::task::machine::{TaskInput, TaskRecovery};
 
-/// What of an allocation is counted.
+/// The parts of an allocation that are counted.
 #[derive(Debug)]
 pub(super) struct Counted {
     status: &'static str,

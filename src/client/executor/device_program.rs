@@ -25,7 +25,7 @@ pub(super) const CHARACTER: u32 = 2;
 pub(super) struct DeviceRule {
     pub(super) kind: u32,
     pub(super) major: u32,
-    /// None: any.
+    /// `None` for any.
     pub(super) minor: Option<u32>,
     pub(super) rights: u32,
 }

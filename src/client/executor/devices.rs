@@ -122,7 +122,7 @@ fn allowed(devices: &[Device]) -> io::Result<Allowed<'_>> {
 struct Number {
     kind: char,
     major: u32,
-    /// None: any.
+    /// `None` for any.
     minor: Option<u32>,
 }
 

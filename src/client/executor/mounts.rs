@@ -127,7 +127,7 @@ pub(super) fn make(spec: &ExecSpec) -> io::Result<()> {
     dev.map_or(Ok(()), |dev| set_attr(&dev, READ, false, 0))
 }
 
-/// What of the host's is there for every task, and what is for this one: each from the outside
+/// The host's files that every task sees, and the mounts of this one: each from the outside
 /// inwards, so that nothing hides what was mounted before.
 fn wanted(spec: &ExecSpec) -> (Vec<Mount>, Vec<Mount>) {
     let inwards = |mut mounts: Vec<Mount>| {

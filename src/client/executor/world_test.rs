@@ -100,7 +100,7 @@ impl Apart {
         (self.run.out("stdout"), exit)
     }
 
-    /// What of this test is mounted on the host.
+    /// The mounts of this test on the host.
     fn mounted(&self) -> Vec<String> {
         let all = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let here = self.tmp.path().display().to_string();

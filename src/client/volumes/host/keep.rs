@@ -1,4 +1,4 @@
-//! What of volumes is in the journal, and in memory as it is there.
+//! The record of a volume in the journal, and the volume in memory as it is there.
 
 use std::collections::BTreeMap;
 
