@@ -5,11 +5,11 @@
 //! ([`VolumeStore`]).
 //!
 //! Invariants:
-//! 1. A new volume is in the log, pending, before its node is asked: its name is taken there, and
-//!    whatever breaks off can be seen and asked for again, or deleted.
+//! 1. A new volume is in the log, pending, before its node is called: its name is taken there, and
+//!    whatever breaks off can be seen and requested again, or deleted.
 //! 2. What a node refuses to make leaves nothing: not on the node, not in the log but its history.
 //! 3. A volume is deleted on its node first, unless the node is gone and that is forced.
-//! 4. A server that does not lead asks nobody.
+//! 4. A server that does not lead calls no node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,9 +46,9 @@ const LIMIT: Duration = Duration::from_secs(150);
 /// How it stands with a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
-    /// It can be asked.
+    /// It can be called.
     Ready,
-    /// It is not heard of.
+    /// It is not ready.
     Away,
     /// It was removed.
     Gone,
@@ -181,7 +181,7 @@ impl HostVolumes {
         self.submit(command, origin).await
     }
 
-    /// A volume that nobody uses, and how it stands with its node.
+    /// A volume that no allocation uses, and how it stands with its node.
     fn removable(&self, (namespace, id): (&str, &str)) -> Result<(HostVolume, Standing), Refusal> {
         let view = self.projections.view();
         let volume = view.get::<Rows>((namespace, id))?;
@@ -231,8 +231,9 @@ impl HostVolumes {
         }
     }
 
-    /// What is said of a volume that its node did not take. Nothing is left of one that it refused,
-    /// or was not asked for; of any other it is not known what the node did, so it stays.
+    /// The answer about a volume that its node did not take. Nothing is left of one that it
+    /// refused, or did not get the request for; of any other it is not known what the node did, so
+    /// it stays.
     async fn given_up(&self, volume: &HostVolume, error: Unanswered, origin: &Origin) -> Refusal {
         let (id, node) = (&volume.id, &volume.node_id);
         if may_be_done(&error) {
@@ -256,8 +257,8 @@ impl HostVolumes {
         refusal
     }
 
-    /// The volume of the id, which stays on its node and its plugin's; what is not said of them is
-    /// as it was.
+    /// The volume of the id, which stays on its node and its plugin's; fields that are not given
+    /// are as it was.
     fn known(&self, volume: &mut HostVolume) -> Result<HostVolume, Refusal> {
         let view = self.projections.view();
         let known = view.get::<Rows>((volume.namespace.as_str(), volume.id.as_str()))?;
@@ -418,7 +419,7 @@ fn invalid(text: &str) -> Refusal {
     Refusal::bad_request(format!("volume validation failed: {text}"))
 }
 
-/// Whether a node may have made what it was asked for, and kept it. What it fails at by itself, or
+/// Whether a node may have made what was requested, and kept it. What it fails at by itself, or
 /// could not undo, it does not say of what it certainly did not do.
 fn may_be_done(error: &Unanswered) -> bool {
     match error {

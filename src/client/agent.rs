@@ -84,9 +84,9 @@ pub(super) struct Core {
     pub(super) contact: watch::Sender<Contact>,
     /// A heartbeat is wanted before its time.
     pub(super) hurry: Notify,
-    /// The node is described otherwise than the servers were told.
+    /// The node is no longer described as it was last reported to the servers.
     pub(super) described: Notify,
-    /// The servers are told one thing after the other of how it is: what they hear last is so.
+    /// Descriptions of the node are reported one after another: the last one received is valid.
     pub(super) reporting: tokio::sync::Mutex<()>,
     pub(super) said: MetadataSources,
     /// What the machine does.
@@ -104,19 +104,19 @@ pub struct Contact {
     pub last_heartbeat: i64,
     /// The time to the next one that the servers gave, nanoseconds.
     pub ttl: i64,
-    /// The index of the node's last change that was heard of.
+    /// The index of the node's last change that the servers reported.
     pub node_index: u64,
-    /// Whether allocations may come, in the servers' word; empty before it was heard of.
+    /// Whether allocations may come, in the servers' word; empty before the first contact.
     pub eligibility: String,
-    /// The epoch of the servers' log; empty before it was heard of.
+    /// The epoch of the servers' log; empty before the first contact.
     pub epoch: String,
-    /// Allocations have been asked for and answered.
+    /// The allocations were requested and a response came.
     pub allocs_known: bool,
     /// Why the last call failed; empty after one that did not.
     pub trouble: String,
 }
 
-/// Updates that wait, and who waits for them.
+/// Updates that wait, and what waits for them.
 #[derive(Default)]
 pub(super) struct Updates {
     pub(super) buffer: Mutex<UpdateBuffer>,
@@ -189,7 +189,7 @@ impl Client {
         let _ = self.handlers.set(handlers);
     }
 
-    /// Offers these volumes from now on; the first ones stay. Servers are told when they change.
+    /// Offers these volumes from now on; the first ones stay. Changes are reported to the servers.
     pub fn offer(&self, volumes: Arc<HostVolumes>) {
         if self.host_volumes.set(Arc::clone(&volumes)).is_err() {
             return;
@@ -209,8 +209,8 @@ impl Client {
         tasks.push(tokio::spawn(volumes.resume()));
     }
 
-    /// Keeps these devices' plugins running from now on; the first ones stay. Servers are told when
-    /// devices change.
+    /// Keeps these devices' plugins running from now on; the first ones stay. Changes of devices
+    /// are reported to the servers.
     pub fn manage(&self, devices: Arc<Devices>) {
         if self.devices.set(Arc::clone(&devices)).is_err() {
             return;
@@ -236,8 +236,8 @@ impl Client {
         self.handlers.get().cloned()
     }
 
-    /// Lets servers reach this client: what they ask is answered by `answers`. Where the server
-    /// is in this process it needs no way here.
+    /// Lets servers reach this client: `answers` answers their requests. A server in this process
+    /// needs no session here.
     pub fn answer_servers(&self, answers: Arc<dyn Answers>) {
         if self.core.caller.servers().is_some() {
             let kept = tokio::spawn(control::keep(Arc::clone(&self.core), answers));
@@ -250,7 +250,7 @@ impl Client {
         self.core.caller.clone()
     }
 
-    /// Takes what servers are to be told of allocations, as it is given to whoever runs them.
+    /// The function to which runners of allocations hand what is reported to the servers.
     pub fn report(&self) -> Report {
         self.core.report()
     }
@@ -299,7 +299,7 @@ impl Client {
 
     /// Takes over what of another `client` block counts while the client runs: what the node is
     /// said to be, when finished allocations go, how long tasks may take to end, the options that
-    /// tasks are started with. It waits for whoever changes metadata, so it must not be called
+    /// tasks are started with. It waits for changes of metadata under way, so it must not be called
     /// where others are served.
     pub fn reconfigure(&self, wanted: &ClientConfig) {
         self.core.settings.change(|settings| {
@@ -335,7 +335,7 @@ impl Client {
         let ends = runners
             .iter()
             .map(|r| if ephemeral { r.destroy() } else { r.detach() });
-        // Executors end what they were told to end, whether or not it is waited for.
+        // Executors end their tasks once requested, whether or not it is waited for.
         let _ = tokio::time::timeout(STOP_LIMIT, futures_util::future::join_all(ends)).await;
     }
 
@@ -353,7 +353,7 @@ impl Client {
     }
 }
 
-/// Has servers told of the node when its plugins change.
+/// Reports the node to the servers when its plugins change.
 async fn report_plugins(core: Arc<Core>) {
     let Some(csi) = &core.csi else { return };
     loop {
@@ -400,7 +400,7 @@ impl Core {
         Arc::new(move |update| updates.put(update))
     }
 
-    /// Runs an allocation; one that cannot be run is told as failed.
+    /// Runs an allocation; one that cannot be run is reported as failed.
     pub(super) fn add(&self, alloc: Arc<Allocation>, state: Option<Bytes>) {
         let mut allocs = self.allocs.lock();
         if allocs.contains_key(&alloc.id) {
@@ -435,7 +435,7 @@ impl Core {
     }
 
     /// Destroys an allocation that the servers no longer know, or want from its beginning. Nothing
-    /// more is told of it; until it is gone another of its id is not to be run.
+    /// more is reported of it; until it is gone another of its id is not to be run.
     pub(super) fn remove(&self, id: &str) {
         let mut allocs = self.allocs.lock();
         let Some(runner) = allocs.remove(id) else {

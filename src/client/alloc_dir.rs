@@ -28,7 +28,7 @@ use crate::env::TaskPaths;
 
 /// The allocation's own directory, which all its tasks share.
 const SHARED: &str = "alloc";
-/// Whoever knows the name may pass.
+/// Every process that knows the name may pass.
 pub const PASS: u32 = 0o711;
 /// Everybody may write.
 const OPEN: u32 = 0o777;
@@ -93,8 +93,8 @@ impl AllocDir {
         }
     }
 
-    /// Who may look at files of this allocation takes a permit of these first, and keeps it until
-    /// it is through.
+    /// A reader of this allocation's files takes a permit of these first, and keeps it until
+    /// it is done.
     pub fn turns(&self) -> Arc<Semaphore> {
         self.turns.clone()
     }
@@ -150,7 +150,7 @@ impl AllocDir {
     /// Takes `alloc/data` and the tasks' `local` over from a predecessor on this node.
     ///
     /// # Errors
-    /// What is to be taken is no directory: a link would make somebody else's files ours.
+    /// What is to be taken is no directory: a link would make files of others ours.
     pub fn take_over(&self, from: &Self, tasks: &[String]) -> io::Result<()> {
         let (old_root, new_root) = (from.open()?, self.open()?);
         let all = tasks.iter().map(|task| (task.as_str(), "local", PASS));

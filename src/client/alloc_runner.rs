@@ -12,8 +12,8 @@ use tokio::sync::watch;
 use super::alloc_dir::AllocDir;
 use crate::drivers::exec::{ExecCommand, Wires};
 
-/// Takes what the servers are to be told of an allocation: id, node, states of tasks, client
-/// status, health and network; nothing else of it is filled in.
+/// Takes what is reported of an allocation to the servers: id, node, states of tasks, client
+/// status, health and network; its other fields are empty.
 pub type Report = Arc<dyn Fn(Allocation) + Send + Sync>;
 
 /// What an allocation waits for before its tasks.
@@ -37,12 +37,12 @@ pub trait AllocRunner: Send + Sync {
     /// The last version that came from the servers.
     fn alloc(&self) -> Arc<Allocation>;
 
-    /// What the servers are told of it now; none where that is not kept.
+    /// What is reported to the servers now; `None` where that is not kept.
     fn reported(&self) -> Option<Allocation> {
         None
     }
 
-    /// What it waits for before its tasks; for nobody where that is not kept.
+    /// What it waits for before its tasks; nothing where that is not kept.
     fn waits(&self) -> Waits {
         Waits::default()
     }
@@ -50,7 +50,7 @@ pub trait AllocRunner: Send + Sync {
     /// Turns true when nothing of it runs any more, and stays so.
     fn done(&self) -> watch::Receiver<bool>;
 
-    /// When the last of it ended, unix nanoseconds; 0 when it has not, or nobody knows.
+    /// When its last task ended, unix nanoseconds; 0 when it has not, or that is not known.
     fn ended_at(&self) -> i64 {
         0
     }
@@ -61,12 +61,12 @@ pub trait AllocRunner: Send + Sync {
     /// The servers answered for the first time since the start.
     fn server_contacted(&self) {}
 
-    /// The agent ends; what runs goes on without it.
+    /// The agent ends; what runs continues without it.
     fn detach(&self) -> BoxFuture<'static, ()> {
         std::future::ready(()).boxed()
     }
 
-    /// What users can ask of it.
+    /// What users can request of it.
     fn control(&self) -> Option<&dyn AllocControl> {
         None
     }
@@ -86,13 +86,13 @@ pub enum ControlError {
     Refused(String),
 }
 
-/// What users can ask of an allocation that runs.
+/// What users can request of an allocation that runs.
 pub trait AllocControl: Send + Sync {
-    /// Starts tasks again: one, all that run, or all that can (CL-06 to CL-08). They are asked at
-    /// once; what is waited for is that each of those that ran has ended.
+    /// Starts tasks again: one, all that run, or all that can (CL-06 to CL-08). All get the request
+    /// at once; what is waited for is that each of those that ran has ended.
     ///
     /// # Errors
-    /// That nothing could be restarted; what those said that could not be told to end.
+    /// That nothing could be restarted; the errors of those that could not be requested to end.
     fn restart(
         &self,
         task: Option<&str>,
@@ -119,8 +119,8 @@ pub trait AllocControl: Send + Sync {
     /// Waits for samples of what its tasks use that are not old, as long as that makes sense.
     fn sampled(&self) -> BoxFuture<'static, ()>;
 
-    /// What it used when it was last looked at; of one task, if named. It is looked often where
-    /// somebody asks.
+    /// What it used when it was last measured; of one task, if named. It is measured often while
+    /// a caller requests it.
     ///
     /// # Errors
     /// An unknown task.

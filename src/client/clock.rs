@@ -54,7 +54,7 @@ impl Clock {
 pub struct Jitter(pub u64);
 
 impl Jitter {
-    /// A generator whose numbers nobody else has.
+    /// A generator whose numbers no other has.
     pub fn random() -> Self {
         Self(rand::random())
     }

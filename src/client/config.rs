@@ -1,4 +1,4 @@
-//! What the client agent is told: one value, read through one accessor (ENV-01 to ENV-03).
+//! The settings of the client agent: one value, read through one accessor (ENV-01 to ENV-03).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -50,8 +50,8 @@ pub struct ClientSettings {
 
 /// The one holder of the settings in use.
 ///
-/// Who reads gets the value as it is now and keeps it; a change copies, alters the copy and swaps
-/// it, so nobody sees a half-changed one and no copy changes under its reader.
+/// A reader gets the value as it is now and keeps it; a change copies, alters the copy and swaps
+/// it, so no reader sees a half-changed one and no copy changes under its reader.
 #[derive(Clone, Debug)]
 pub struct SharedSettings {
     current: Arc<ArcSwap<ClientSettings>>,

@@ -35,7 +35,7 @@ pub(super) async fn keep(core: Arc<Core>) {
         if !core.settings.get().dev {
             tokio::select! {
                 () = sleep(nanos(chance.below(FIRST_HEARTBEAT))) => {}
-                // It is told after the heartbeat, which then comes before its time.
+                // The description goes out after the heartbeat, which then comes before its time.
                 () = core.described.notified() => core.described.notify_one(),
             }
         }
@@ -68,7 +68,7 @@ async fn register(core: &Core, chance: &mut Jitter) {
                     _ => retry + chance.below(retry),
                 };
                 trouble(core, &e);
-                // Nobody else sees why a node does not come.
+                // Nothing else shows why a node does not come.
                 match matches!(e, RpcError::Unreachable(_)) && seldom.is_due() {
                     true => tracing::warn!("registration: {e}"),
                     false => tracing::debug!("registration: {e}"),
@@ -79,7 +79,7 @@ async fn register(core: &Core, chance: &mut Jitter) {
     }
 }
 
-/// Nobody was there to answer; one that is there and slow is not to be pressed.
+/// No server was there to answer; one that is there and slow is not to be pressed.
 fn is_soon(error: &RpcError) -> bool {
     matches!(error, RpcError::Api(e) if e.code == Code::NoLeader)
         || matches!(error, RpcError::Unreachable(_))
@@ -120,7 +120,7 @@ async fn heartbeats(core: &Core, chance: &mut Jitter) {
                 retry_wait(core, chance)
             }
         };
-        // A description that did not arrive is told again with the next heartbeat, soon.
+        // A description that did not arrive is sent again with the next heartbeat, soon.
         let wait = if unreported { wait.min(RETRY) } else { wait };
         tokio::select! {
             () = sleep(nanos(wait)) => {}
@@ -131,7 +131,7 @@ async fn heartbeats(core: &Core, chance: &mut Jitter) {
     }
 }
 
-/// Tells the servers how the node is now; whether they know.
+/// Reports to the servers how the node is now; whether they know.
 pub(super) async fn describe(core: &Core) -> bool {
     let _reporting = core.reporting.lock().await;
     let request = NodeRegisterRequest {
@@ -186,7 +186,7 @@ fn heard(core: &Core, answer: &NodeUpdateResponse, changed: Option<bool>) {
     }
 }
 
-/// Notes an answer, and says whether the servers may know less than they were told.
+/// Notes an answer, and says whether the servers may know less than was reported to them.
 fn note(
     contact: &mut Contact,
     answer: &NodeUpdateResponse,
@@ -210,8 +210,8 @@ fn note(
 }
 
 impl Core {
-    /// The servers gave this node up, or may have, or went back to an earlier state: they are told
-    /// everything anew (HB-10).
+    /// The servers gave this node up, or may have, or went back to an earlier state: everything is
+    /// reported to them anew (HB-10).
     fn report_all(&self) {
         self.updates.buffer.lock().report_all();
         self.updates.some.notify_one();
@@ -220,7 +220,7 @@ impl Core {
 }
 
 /// Whether the servers gave this node up since the last heartbeat, or may have. An answered
-/// heartbeat tells whether the node was changed; the answer of one that did it may be lost.
+/// heartbeat says whether the node was changed; the answer of one that did it may be lost.
 fn may_be_given_up(contact: &Contact, changed: Option<bool>, now: i64) -> bool {
     let over = now > contact.last_heartbeat + contact.ttl;
     let unsure = over && (changed.is_none() || !contact.trouble.is_empty());
@@ -254,15 +254,15 @@ mod tests {
             });
         };
         report("a");
-        until("it is told", || servers.reported("a") == 1).await;
+        until("it is reported", || servers.reported("a") == 1).await;
         let beats = servers.beats();
         until("heartbeats", || servers.beats() > beats + 3).await;
         // With this goes all that waits.
         report("b");
-        until("the next is told", || servers.reported("b") > 0).await;
+        until("the next is reported", || servers.reported("b") > 0).await;
         assert_eq!(servers.reported("a"), 1, "the node is as it was");
         servers.node_index.fetch_add(1, Ordering::Relaxed);
-        until("all is told again", || servers.reported("a") == 2).await;
+        until("all is reported again", || servers.reported("a") == 2).await;
     }
 
     #[test]
@@ -324,7 +324,7 @@ mod tests {
             ..Contact::default()
         };
         let registered = note(&mut contact, &answer("one"), None, 100);
-        assert!(!registered, "nothing was told before");
+        assert!(!registered, "nothing was reported before");
         assert_eq!(
             (contact.last_heartbeat, contact.node_index),
             (0, 7),

@@ -23,7 +23,7 @@ use drover_rpc::sessions::{ControlRequest, Dial, NodeControl, NodeSession, Sessi
 const OPENING: Duration = Duration::from_secs(10);
 /// How long a stream is answered that another took the place of.
 const DRAINING: Duration = Duration::from_secs(30);
-/// Sessions at a time; a server that asks for more hears nothing, and says so.
+/// Sessions at a time; a server that requests more gets no answer, and reports that.
 const SESSIONS: usize = 1_024;
 
 /// What answers in a session that a server opened.
@@ -55,7 +55,7 @@ pub struct DialSettings {
     pub node: Box<dyn Fn() -> String + Send + Sync>,
     /// What answers.
     pub answers: Arc<dyn Answers>,
-    /// So many sessions at a time.
+    /// This many sessions at a time.
     pub turns: Arc<Semaphore>,
 }
 
@@ -79,7 +79,7 @@ pub async fn stand(way: Arc<DialSettings>) {
                 let heard = dialled(Arc::clone(&way), stream, carrier.clone());
                 let mut heard = AbortOnDropHandle::new(tokio::spawn(heard));
                 tokio::select! {
-                    // A panic is said where it happened; the stream is opened again.
+                    // A panic is logged where it happened; the stream is opened again.
                     _ = &mut heard => {}
                     () = parted(carrier.as_deref()) => older = Some(heard),
                 }
@@ -105,7 +105,7 @@ async fn parted(carrier: Option<&Carrier>) {
     }
 }
 
-/// Takes up what the server asks for, until the stream ends.
+/// Takes up what the server requests, until the stream ends.
 async fn dialled(way: Arc<DialSettings>, mut stream: Duplex, carrier: Option<Arc<Carrier>>) {
     loop {
         let dial = match stream.inflow.message::<Dial>().await {

@@ -1,5 +1,5 @@
-//! The client as gauges, read off it when somebody asks for the metrics: what was given of its
-//! node, what runs there, and how the machine is. All of that it knows itself: no server is asked.
+//! The client as gauges, read off it when the metrics are requested: what was given of its
+//! node, what runs there, and how the machine is. All of that it knows itself: no server is called.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ const MIB: f64 = 1_048_576.0;
 const TASKS: [&str; 3] = [task::PENDING, task::RUNNING, task::DEAD];
 
 impl Client {
-    /// Sets the gauges that these settings ask for to what they are now.
+    /// Sets the gauges that these settings select to what they are now.
     pub fn observe(&self, settings: &TelemetryConfig) {
         let node = self.core.node.lock().clone();
         let labels = labels(&node, &self.core.contact.borrow());
@@ -52,7 +52,7 @@ fn with(labels: &[Label], name: &'static str, value: &str) -> Vec<Label> {
     all
 }
 
-/// The node, as the servers have it as far as they told.
+/// The node, as far as it was reported to the servers.
 fn labels(node: &Node, contact: &Contact) -> Vec<Label> {
     let class = match node.node_class.as_str() {
         "" => "none",
@@ -139,7 +139,7 @@ impl AllocUsage {
         self.given.add(&ComparableResources::of_allocated(given));
         let of_tasks = given.tasks.values().flat_map(|task| task.networks.iter());
         for one in of_tasks.chain(given.shared.networks.iter()) {
-            // Of what was given, only the address says which interface it is of.
+            // Only the address says which interface a given network is of.
             if let Some(network) = networks(node).iter().find(|network| network.ip == one.ip) {
                 let sum = self.network.entry(network.device.clone()).or_default();
                 *sum = sum.saturating_add(one.mbits);
@@ -210,8 +210,8 @@ fn task_labels(alloc: &Allocation, name: &str, settings: &TelemetryConfig) -> Ve
     }
     let allowed = &settings.allowed_metadata_keys_in_metrics;
     let meta = alloc.job.iter().flat_map(|job| job.meta.iter());
-    // Keys are compared as Prometheus is told them: it takes nothing at all where one label stands
-    // twice, and keeps for itself what begins with two underscores.
+    // Keys are compared as they are shown to Prometheus: it takes nothing at all where one label
+    // stands twice, and keeps for itself what begins with two underscores.
     let own = labels.iter().map(|label| label.key().to_owned());
     let mut names: BTreeSet<String> = own.chain(["host".to_owned()]).collect();
     for (key, value) in meta {
@@ -271,7 +271,7 @@ fn observe_task(
         let usage = memory.usage.max(memory.rss);
         set("nomad.client.allocs.memory.rss", memory.rss as f64);
         set("nomad.client.allocs.memory.usage", usage as f64);
-        // What nobody measured is not zero.
+        // What was not measured is not zero.
         let is_measured = |name: &str| memory.measured.iter().any(|one| one == name);
         if is_measured(stats::CACHE) {
             set("nomad.client.allocs.memory.cache", memory.cache as f64);

@@ -1,4 +1,4 @@
-//! What a client without a server in its process tells of itself.
+//! What a client without a server in its process reports of itself.
 
 use std::sync::Arc;
 
@@ -142,7 +142,7 @@ fn node() -> Node {
     }
 }
 
-/// The machine and tasks are told of where that is asked for.
+/// The machine and tasks are reported where the settings select that.
 fn as_the_settings_say(client: &Client) {
     let of_settings = |reported: &str| {
         let names = ["host_memory_total", "allocs_cpu_allocated"];
@@ -172,7 +172,7 @@ fn as_the_settings_say(client: &Client) {
     assert!(allocs.contains("task=\"web\""), "{allocs}");
 }
 
-/// Nobody is there to register at.
+/// No server is there to register at.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_waits_for_another_allocation_is_blocked_and_not_pending() {
     let tmp = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Removes finished allocations when room is needed, or on request (MOD-27).
+//! Removes finished allocations when their space is needed, or on request (MOD-27).
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use drover_log::atomic_file;
 
-/// Who this node is.
+/// The ids of this node.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NodeIds {
     /// Public.
@@ -89,7 +89,7 @@ mod tests {
         assert!(NodeIds::load(tmp.path()).is_err());
     }
 
-    /// A node under a new id is another node: its allocations are nobody's.
+    /// A node under a new id is another node: its allocations have no node.
     #[test]
     fn mod_24_an_id_that_cannot_be_read_is_not_replaced() {
         let tmp = tempfile::tempdir().unwrap();

@@ -39,7 +39,7 @@ pub struct Mount {
     /// The task may not write.
     #[serde(default)]
     pub read_only: bool,
-    /// What of later mounts is seen.
+    /// Which later mounts are seen.
     #[serde(default)]
     pub propagation: Propagation,
     /// The label that SELinux knows it by; empty for none.

@@ -33,7 +33,7 @@ pub fn alloc_key(id: &str) -> String {
 /// Why the journal failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The log said no.
+    /// An error of the log.
     #[error("journal: {}", chain(.0))]
     Log(LogError),
     /// What had been durable is damaged.
@@ -132,7 +132,7 @@ struct JournalState {
     /// Bytes written since the last compaction.
     written: usize,
     /// Changes that are not known to be durable, each with the number of its last attempt. One
-    /// whose future nobody awaited is among them too, and is at most written once more.
+    /// whose future was dropped is among them too, and is at most written once more.
     unsure: BTreeMap<(u16, String), u64>,
     attempts: u64,
 }
@@ -249,7 +249,7 @@ fn encode(key: &str, value: &[u8]) -> Bytes {
 }
 
 impl JournalShared {
-    /// Writes a change that was made in memory; it is settled when it is durable.
+    /// Writes a change that was made in memory; its future resolves when it is durable.
     fn write(
         self: &Arc<Self>,
         state: &mut JournalState,

@@ -211,7 +211,7 @@ fn damage_is_told_with_what_a_client_can_do() {
 }
 
 /// Entries of the first form, byte by byte; an entry of a later one is refused with its number,
-/// so that an older release never takes half of what a newer one wrote for all.
+/// so that an older release never takes half of what a newer one wrote for all of it.
 #[test]
 fn mod_16_entries_of_the_first_form_are_read_and_later_ones_refused() {
     let entry = |kind: u16, body: &[u8]| Entry {

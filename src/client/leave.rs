@@ -15,12 +15,12 @@ use drover_rpc::methods::{
 
 /// How long one call may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often the servers are asked whether the drain is over.
+/// How often the servers are queried whether the drain is over.
 const POLL: Duration = Duration::from_millis(250);
 
 impl Client {
-    /// Drains the node where the client was told to (`drain_on_shutdown`), and answers when that is
-    /// over. How long it may take is the caller's to say.
+    /// Drains the node where the client is configured to (`drain_on_shutdown`), and returns when
+    /// that is over. How long it may take is the caller's to say.
     pub async fn leave(&self) {
         let settings = self.core.settings.get();
         let Some(how) = &settings.client.drain_on_shutdown else {
@@ -47,8 +47,8 @@ impl Client {
         live.iter().map(|alloc| alloc.id.clone()).collect()
     }
 
-    /// The longest time that a task here has to end once it is told to. Whoever wrote its job does
-    /// not choose for how long the agent may live: what he gives it counts up to the limit of the
+    /// The longest time that a task here has to end once requested. The author of its job does
+    /// not choose for how long the agent may live: the job's limit counts up to the limit of the
     /// node, and so does the delay before.
     pub fn longest_kill(&self) -> Duration {
         let most = self.core.settings.get().client.max_kill_timeout;
@@ -76,7 +76,7 @@ fn longest(allocs: &[Arc<Allocation>], most: Duration) -> Duration {
     times.max().unwrap_or(Duration::ZERO)
 }
 
-/// What is asked of the servers.
+/// The request to the servers.
 fn spec(how: &DrainOnShutdown) -> DrainSpec {
     let deadline = match how.force {
         true => -1,
@@ -107,7 +107,7 @@ async fn drain(core: &Core, how: &DrainOnShutdown) -> Result<(), RpcError> {
         match requested.await {
             Ok(answer) if answer.node.as_ref().is_none_or(|node| !node.draining()) => return Ok(()),
             Ok(_) => {}
-            Err(error) => tracing::warn!(%error, "asking how the drain goes"),
+            Err(error) => tracing::warn!(%error, "the drain could not be queried"),
         }
         sleep(POLL).await;
     }
@@ -149,7 +149,7 @@ mod tests {
         );
         let both = [slower, slow];
         assert_eq!(longest(&both, MOST), Duration::from_secs(23));
-        // Nobody's job keeps the agent longer than its node allows, before and while it is killed.
+        // No job keeps the agent longer than its node allows, before and while it is killed.
         let node = Duration::from_secs(2);
         assert_eq!(longest(&both, node), 2 * node);
     }

@@ -1,5 +1,5 @@
 //! Measures what the machine uses, at an interval of its own (MOD-17): figures are those of the
-//! interval, whoever asks and however often. Tasks are followed by a hook of theirs.
+//! interval, whatever requests them and however often. Tasks are followed by a hook of theirs.
 
 use std::sync::Arc;
 use std::time::Duration;

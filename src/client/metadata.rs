@@ -1,10 +1,10 @@
-//! What is said of this node while it runs, beside what its configuration says.
+//! The metadata of this node that is set while it runs, beside that of its configuration.
 //!
-//! It must not know who asks, nor how the request came: two functions on [`Client`], one that reads
-//! and one that changes.
+//! It must not know its callers, nor how the request came: two functions on [`Client`], one that
+//! reads and one that changes.
 //!
 //! Invariants: what is in force was written to the journal before; a key that is set to nothing
-//! hides the configuration's for as long as that has it; the servers are told at once, and again
+//! hides the configuration's for as long as that has it; the servers get it at once, and again
 //! until they know.
 
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ drover_events::wire! {
 
 type Dynamic = BTreeMap<String, Option<String>>;
 
-/// What is said of a node, and by whom.
+/// The metadata of a node, by where it comes from.
 pub(super) struct MetadataSources {
     fixed: Mutex<Map<String>>,
     dynamic: Mutex<Dynamic>,
@@ -130,7 +130,7 @@ impl Client {
     }
 
     /// Sets keys, and takes away those without a value. Durable, and in force on this node, when it
-    /// answers; the servers hear of it at once, and again until they do.
+    /// answers; the servers get it at once, and again until they know.
     ///
     /// # Errors
     /// 400 for keys that no constraint could name and for too much of it; 500 where it cannot be
@@ -138,7 +138,7 @@ impl Client {
     pub async fn apply_metadata(&self, changes: Map<Option<String>>) -> Result<Metadata, Refusal> {
         check(&self.core.said.fixed.lock(), &changes)?;
         let core = Arc::clone(&self.core);
-        // Whoever asked may be gone by then: what is durable comes into force all the same.
+        // The caller may be gone by then: what is durable comes into force all the same.
         let done = tokio::spawn(async move { core.say(changes).await });
         done.await
             .unwrap_or_else(|error| Err(Refusal::internal(error.to_string())))
@@ -147,7 +147,7 @@ impl Client {
 
 impl Core {
     /// Takes over what the configuration says of the node from now on; what was set while it ran
-    /// goes on counting. Nothing where that is what it said before.
+    /// stays in force. Nothing where that is what it said before.
     pub(super) fn configure_metadata(&self, configured: Map<String>) {
         let said = &self.said;
         let _turn = said.turn.blocking_lock();
@@ -222,7 +222,7 @@ mod tests {
         }
         assert!(
             check(&fixed, &changes(&[])).is_err(),
-            "nothing is asked for"
+            "nothing is requested"
         );
     }
 

@@ -24,7 +24,7 @@ use drover_rpc::service::Access::Public;
 use drover_rpc::service::{Call, Service};
 use drover_rpc::sessions::{ControlRequest, NodeControl, NodeSession, SessionRequest, Sessions};
 
-/// Says back what it hears.
+/// Sends back what it receives.
 struct Echo;
 
 impl Answers for Echo {
@@ -45,7 +45,7 @@ struct Reached {
     sessions: Arc<Sessions>,
     came: Mutex<Vec<String>>,
     /// What the streams go through, the control streams and those of sessions: aborted, the two
-    /// ends hear no more of each other.
+    /// ends receive no more of each other.
     between: Mutex<[Vec<AbortOnDropHandle<()>>; 2]>,
 }
 
@@ -159,14 +159,14 @@ async fn env_02_control_streams_move_to_connections_with_the_certificates_of_now
     came(&reached, &["first", "second"]).await;
     serving.reload(&issue("two")).unwrap();
     came(&reached, &["first", "second", "second"]).await;
-    // What was under way goes on, and the node is dialled over the stream of now.
+    // What was under way continues, and the node is dialled over the stream of now.
     echoes(&mut session, "after").await;
     let mut again = reached.sessions.dial("n1").await.unwrap();
     echoes(&mut again, "anew").await;
-    assert_eq!(reached.came.lock().len(), 3, "no more than were asked for");
+    assert_eq!(reached.came.lock().len(), 3, "no more than were requested");
 }
 
-/// A control stream breaks off while both agents live: whoever speaks with the node goes on, and it
+/// A control stream breaks off while both agents live: sessions with the node continue, and it
 /// is dialled over the stream that it opens anew. A session that breaks off says so, and the next
 /// is another.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -32,7 +32,7 @@ pub struct ProcStat {
     pub rss_pages: u64,
 }
 
-/// A group of processes that is not to outlive whoever waits for it.
+/// A group of processes that is not to outlive this value.
 #[derive(Debug)]
 pub(crate) struct Group(Option<Pid>);
 
@@ -153,8 +153,8 @@ pub fn boot_id() -> String {
         .unwrap_or_default()
 }
 
-/// One look at who is whose child, for asking about many trees: all there are, by their parents.
-/// Asking the kernel for the children of each costs a file for every thread instead.
+/// One look at which process is whose child, for queries about many trees: all there are, by their
+/// parents. Reading the children of each from the kernel costs a file for every thread instead.
 #[derive(Debug)]
 pub struct Processes {
     all: BTreeMap<i32, Vec<ProcStat>>,
@@ -171,8 +171,8 @@ impl Processes {
         }
     }
 
-    /// What somebody saw who looked later than then (unix nanoseconds) and not longer ago than
-    /// this; what is seen now where nobody did.
+    /// What another caller saw that looked later than then (unix nanoseconds) and not longer ago
+    /// than this; what is seen now where no caller did.
     pub fn lately(age: Duration, since: i64) -> Arc<Self> {
         static LAST: Mutex<Option<Arc<Processes>>> = Mutex::new(None);
         let mut last = LAST.lock();
@@ -297,13 +297,14 @@ mod tests {
             assert!(all.below(id).is_empty());
         }
         assert_eq!((LOOKS.take(), LISTS.take()), (1, 0));
-        // Who looks soon after another sees what that one saw, unless it is too old for his task.
+        // A caller that looks soon after another gets what that one saw, unless it is too old for
+        // it.
         let hour = Duration::from_secs(3600);
         let first = Processes::lately(hour, 0);
         LOOKS.take();
         let same = Processes::lately(hour, first.at() - 1);
         assert!(same.at() >= first.at());
-        assert_eq!(LOOKS.take(), 0, "somebody else's look will do");
+        assert_eq!(LOOKS.take(), 0, "the look of another caller will do");
         assert!(Processes::lately(hour, same.at()).at() > same.at());
         child.kill().unwrap();
         child.wait().unwrap();

@@ -89,7 +89,7 @@ pub(super) async fn keep(core: Arc<Core>) {
     }
 }
 
-/// One question and what follows from its answer; false when something wanted did not come.
+/// One query and what follows from its answer; false when something wanted did not come.
 async fn round(core: &Core, known: &mut ServerState) -> Result<bool, RpcError> {
     let request = NodeSpecificRequest {
         node_id: core.node.lock().id.clone(),
@@ -162,7 +162,7 @@ fn follow(core: &Core, fetched: Vec<Allocation>, ignored: &mut BTreeMap<String, 
     for alloc in fetched {
         let runner = core.allocs.lock().get(&alloc.id).cloned();
         match runner {
-            // It was told to end and is wanted again, after a restore: it begins from its start,
+            // It was to end and is wanted again, after a restore: it begins from its start,
             // and nothing of its former end counts.
             Some(runner) if !alloc.terminal_status() && runner.alloc().server_terminal() => {
                 core.remove(&alloc.id);
@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(client.alloc_ids(), [given.id]);
     }
 
-    /// An allocation, and how often it was told that the servers answered.
+    /// An allocation, and how often it was notified that the servers answered.
     struct ServerReport(Arc<Allocation>, AtomicUsize);
 
     impl AllocRunner for ServerReport {

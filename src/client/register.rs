@@ -20,7 +20,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// The wait after a failed call, nanoseconds, and its random part.
 const RETRY: i64 = SECOND;
 
-/// Tells the servers, until the task is aborted; begins when they were heard of.
+/// Reports services to the servers, until the task is aborted; begins at the first contact.
 pub(super) async fn keep(core: Arc<Core>) {
     let mut contact = core.contact.subscribe();
     // An error means that the client is gone, and this task with it.
@@ -54,7 +54,7 @@ async fn register(
     Ok(())
 }
 
-/// What is refused is not asked for again before it changes.
+/// What is refused is not requested again before it changes.
 async fn register_or_leave(
     core: &Core,
     services: Vec<ServiceRegistration>,
@@ -70,7 +70,7 @@ async fn register_or_leave(
     }
 }
 
-/// The services of each allocation, and its id where it is told whole.
+/// The services of each allocation, and its id where they are reported whole.
 fn by_allocation(
     services: Vec<ServiceRegistration>,
     whole: Vec<String>,

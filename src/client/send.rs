@@ -21,7 +21,7 @@ const TICK: Duration = Duration::from_millis(TICK_MS);
 /// How many bytes of updates one call carries, roughly.
 const MAX_CALL: usize = 8 << 20;
 
-/// Sends until the task is aborted; begins when the servers were heard of.
+/// Sends until the task is aborted; begins at the first contact with the servers.
 pub(super) async fn keep(core: Arc<Core>) {
     let mut contact = core.contact.subscribe();
     // An error means that the client is gone, and this task with it.
@@ -31,7 +31,7 @@ pub(super) async fn keep(core: Arc<Core>) {
         if core.updates.buffer.lock().waiting() == 0 {
             core.updates.some.notified().await;
         }
-        // Ticks that nobody needed are counted when somebody does: an idle client sleeps.
+        // Ticks that were not needed are counted when updates come: an idle client sleeps.
         let next = last + TICK;
         sleep_until(next).await;
         let passed = last.elapsed().as_millis() as u64 / TICK_MS;
@@ -79,8 +79,8 @@ fn may_speak(contact: &Contact) -> bool {
     contact.allocs_known && contact.last_heartbeat > 0
 }
 
-/// What of a batch is told in one call, far below what a call may carry, and what waits for the
-/// next one.
+/// The part of a batch that is sent in one call, far below what a call may carry, and the part for
+/// the next one.
 fn one_call(mut batch: Vec<Allocation>) -> (Vec<Allocation>, Vec<Allocation>) {
     let mut bytes = 0;
     let fits = batch.iter().position(|alloc| {
@@ -124,7 +124,7 @@ mod tests {
             client_description: "d".repeat(2 * MAX_UPDATE),
             ..Allocation::default()
         });
-        until("it is told", || servers.reported("a") > 0).await;
+        until("it is reported", || servers.reported("a") > 0).await;
         let reported = servers.updates.lock()[0].clone();
         assert_eq!(reported.client_status, "failed");
         assert!(size(&reported) <= MAX_UPDATE, "{} bytes", size(&reported));

@@ -116,7 +116,7 @@ impl Client {
     fn known(&self, alloc: &str) -> AllocKnowledge {
         match self.any_runner(alloc) {
             Some(runner) => known(&*runner),
-            // Executors of a former agent run on, and nobody follows them.
+            // Executors of a former agent run on, and nothing follows them.
             None if self.core.unrestored.lock().contains(alloc) => AllocKnowledge::Lives,
             None => AllocKnowledge::Not,
         }
@@ -149,7 +149,7 @@ fn drivers(settings: &ClientSettings) -> io::Result<Registry> {
         dir,
         cgroups,
     };
-    // It waits for the ends of what it kills, and nobody needs to wait for it.
+    // It waits for the ends of what it kills, and nothing needs to wait for it.
     let swept = runs.clone();
     std::thread::spawn(move || swept.sweep());
     let plugin = settings.plugins.get(isolated::NAME).cloned();

@@ -107,7 +107,7 @@ async fn who_uses_a_volume_is_here_or_leaving_or_was_sent_here_meanwhile() {
     };
     offers(true);
     assert_eq!(users.anew(of.0, of.1).await, Ok(Vec::new()));
-    // Once above, and twice by who follows what is to run: it waits for a change since.
+    // Once above, and twice by the loop that follows what is to run: it waits for a change since.
     let follows = || {
         let methods = servers.methods.lock();
         let times = methods
@@ -131,7 +131,7 @@ async fn who_uses_a_volume_is_here_or_leaving_or_was_sent_here_meanwhile() {
     assert!(users.here(of.0, of.1).is_empty());
     servers.methods.lock().clear();
     assert_eq!(users.anew(of.0, of.1).await, Ok(vec!["a2".to_owned()]));
-    // Servers are asked once they know that nothing more may be placed.
+    // Servers are called once they know that nothing more may be placed.
     let methods = [NodeRegister::NAME, NodeGetClientAllocs::NAME];
     assert_eq!(*servers.methods.lock(), methods);
     let node = servers.node.lock().clone();

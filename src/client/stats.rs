@@ -187,7 +187,7 @@ mod tests {
         ];
         let all = alloc_usage(tasks.into_iter().collect());
         assert_eq!((all.timestamp, all.tasks.len()), (9, 3));
-        let usage = all.resource_usage.expect("it is told");
+        let usage = all.resource_usage.expect("it is reported");
         assert_eq!(usage.memory_stats.expect("measured").rss, 130);
         let cpu = usage.cpu_stats.expect("measured");
         let reported = (cpu.user_mode, cpu.system_mode, cpu.percent);

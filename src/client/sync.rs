@@ -1,7 +1,7 @@
-//! Telling the servers about allocations: which updates go out on which tick (HB-01 to HB-06).
+//! Reports of allocations to the servers: which updates go out on which tick (HB-01 to HB-06).
 //!
-//! A pure structure; who ticks it and who sends is [`crate::agent`]. Runners put their
-//! latest state in and go on; a slow call delays nobody.
+//! A pure structure; its ticks come from [`crate::agent`], which also sends. Runners put their
+//! latest state in and continue; a slow call delays none of them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,10 +13,10 @@ pub const TICK_MS: u64 = 200;
 /// Without anything urgent, a batch goes out on every such tick (HB-03): once a second.
 pub const SLOW_TICKS: u32 = 5;
 
-/// What is said of an allocation that was to end and is not here.
+/// The description of an allocation that was to end and is not here.
 const NOT_HERE: &str = "The allocation is not on this node";
 
-/// How soon an update has to be told.
+/// How soon an update has to be reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
     /// The servers know it.
@@ -71,21 +71,21 @@ fn over(shown: &Allocation) -> Allocation {
 pub struct UpdateBuffer {
     pending: BTreeMap<String, Allocation>,
     acked: BTreeMap<String, Allocation>,
-    /// Allocations that are being removed: nothing is told of them.
+    /// Allocations that are being removed: nothing is reported of them.
     leaving: BTreeSet<String>,
     ticks: u32,
 }
 
 impl UpdateBuffer {
-    /// Takes an allocation's latest state; only what clients tell is kept of it.
+    /// Takes an allocation's latest state; only what clients report is kept of it.
     pub fn put(&mut self, update: Allocation) {
         if !self.leaving.contains(&update.id) {
             self.pending.insert(update.id.clone(), update);
         }
     }
 
-    /// The servers show an allocation that is not here, and not over, as they show it: they are
-    /// told what was last known of it here, or that it is over.
+    /// The servers show an allocation that is not here, and not over, as they show it: what was
+    /// last known of it here is reported to them, or that it is over.
     pub fn put_absent(&mut self, shown: &Allocation) {
         if self.pending.contains_key(&shown.id) {
             return;
@@ -101,7 +101,8 @@ impl UpdateBuffer {
         self.acked.insert(update.id.clone(), update);
     }
 
-    /// An allocation is being removed: nothing of it is told, until it has [`left`](Self::left).
+    /// An allocation is being removed: nothing of it is reported, until it has
+    /// [`left`](Self::left).
     pub fn leave(&mut self, id: &str) {
         self.pending.remove(id);
         self.acked.remove(id);
@@ -118,12 +119,12 @@ impl UpdateBuffer {
         self.leaving.contains(id)
     }
 
-    /// Forgets what was told of allocations that neither servers nor client know any more.
+    /// Forgets what was reported of allocations that neither servers nor client know any more.
     pub fn forget_unless(&mut self, known: impl Fn(&str) -> bool) {
         self.acked.retain(|id, _| known(id));
     }
 
-    /// Everything that servers know of is to be told again (HB-10).
+    /// Everything that servers know of is to be reported again (HB-10).
     pub fn report_all(&mut self) {
         for (id, update) in std::mem::take(&mut self.acked) {
             self.pending.entry(id).or_insert(update);
@@ -338,7 +339,7 @@ mod tests {
         assert_eq!(batch[0].client_description, NOT_HERE);
         assert_eq!(batch[0].task_states["web"].state, "dead");
         buffer.sent(batch);
-        // What was told of it last is told again where the servers lost it.
+        // What was reported of it last is reported again where the servers lost it.
         let mut failed = alloc("was", "failed", 2);
         failed.client_description = "Failed tasks".into();
         buffer.acknowledge(failed.clone());

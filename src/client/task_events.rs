@@ -141,7 +141,7 @@ pub fn signaling(now: i64, signal: &str, reason: &str) -> TaskEvent {
     }
 }
 
-/// Somebody wants a restart.
+/// A restart was requested.
 pub fn restart_signal(now: i64, reason: &str) -> TaskEvent {
     let text = if reason.is_empty() {
         "Task signaled to restart"
@@ -158,16 +158,16 @@ pub fn restart_signal(now: i64, reason: &str) -> TaskEvent {
     }
 }
 
-/// What a task is told before it is killed for the sake of its group.
+/// The events that a task gets before it is killed for the sake of its group.
 const GROUP_ENDS: [&str; 3] = [kind::SIBLING_FAILED, kind::LEADER_DEAD, kind::MAIN_DEAD];
 
-/// Why a task is killed, from what it was told before; empty where somebody asked for its end.
+/// Why a task is killed, from its events before; empty where its end was requested.
 pub fn kill_reason(reported: &[TaskEvent]) -> &'static str {
     let of = |event: &TaskEvent| GROUP_ENDS.into_iter().find(|kind| *kind == event.r#type);
     reported.iter().rev().find_map(of).unwrap_or_default()
 }
 
-/// It is told to end, for a reason if there is one; `timeout` in nanoseconds.
+/// It is requested to end, for a reason if there is one; `timeout` in nanoseconds.
 pub fn killing(now: i64, timeout: i64, reason: &str) -> TaskEvent {
     let wait = format_duration(timeout);
     let text = match reason {
@@ -185,7 +185,7 @@ pub fn killing(now: i64, timeout: i64, reason: &str) -> TaskEvent {
     }
 }
 
-/// It ended because it was told to.
+/// It ended because that was requested.
 pub fn killed(now: i64, error: &str) -> TaskEvent {
     let text = if error.is_empty() {
         "Task successfully killed"

@@ -1,5 +1,5 @@
-//! Servers that only pretend, and clients of theirs: what these ask and tell is written down, and
-//! a test says what they are answered.
+//! Servers that only pretend, and clients of theirs: what these request and report is written down,
+//! and a test says what they are answered.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,10 +28,11 @@ use drover_rpc::service::{Access, Call, Service};
 pub(super) const INDEX: u64 = 10;
 pub(super) const EPOCH: &str = "first";
 
-/// What the servers answer, and what they were told.
+/// What the servers answer, and what was reported to them.
 #[derive(Default)]
 pub(super) struct Pretended {
-    /// Nobody registers: so no loop of a client begins, and a test makes their steps itself.
+    /// No registration is answered: so no loop of a client begins, and a test makes their steps
+    /// itself.
     silent: bool,
     /// The index of the node, as heartbeats are answered.
     pub(super) node_index: AtomicU64,
@@ -39,11 +40,11 @@ pub(super) struct Pretended {
     pub(super) wanted: Mutex<BTreeMap<String, u64>>,
     /// Those that are there when they are fetched.
     pub(super) there: Mutex<Vec<Allocation>>,
-    /// What was told of allocations, in its order.
+    /// What was reported of allocations, in its order.
     pub(super) updates: Mutex<Vec<Allocation>>,
-    /// What was told of services, one text for each call.
+    /// What was reported of services, one text for each call.
     pub(super) services: Mutex<Vec<String>>,
-    /// The node as it was told last.
+    /// The node as it was reported last.
     pub(super) node: Mutex<Option<Node>>,
     /// The methods that were called, in their order.
     pub(super) methods: Mutex<Vec<&'static str>>,
@@ -51,12 +52,12 @@ pub(super) struct Pretended {
 }
 
 impl Pretended {
-    /// Servers that answer whatever they are asked.
+    /// Servers that answer every request.
     pub(super) fn new() -> Arc<Self> {
         Arc::default()
     }
 
-    /// Servers that never answer who registers.
+    /// Servers that never answer a registration.
     pub(super) fn silent() -> Arc<Self> {
         Arc::new(Self {
             silent: true,
@@ -98,7 +99,7 @@ impl Pretended {
         self.beats.load(Ordering::Relaxed)
     }
 
-    /// How often something was told of an allocation.
+    /// How often something was reported of an allocation.
     pub(super) fn reported(&self, alloc: &str) -> usize {
         let updates = self.updates.lock();
         updates.iter().filter(|update| update.id == alloc).count()
@@ -137,7 +138,7 @@ async fn beat(
     Ok(servers.of_node())
 }
 
-/// Nothing ever changes: who knows what there is waits for ever.
+/// Nothing ever changes: a caller that knows what there is waits for ever.
 async fn wanted(
     servers: Arc<Pretended>,
     _: Call,

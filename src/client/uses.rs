@@ -68,8 +68,8 @@ impl Core {
             .collect()
     }
 
-    /// The allocations that are to run here and did not come yet, which use a host volume. A server
-    /// is asked that knows how this node was told to be.
+    /// The allocations that are to run here and did not come yet, which use a host volume. The
+    /// request goes to a server that knows how this node was reported to be.
     async fn sent(&self, namespace: &str, name: &str) -> Result<Vec<String>, RpcError> {
         let reported = self.contact.borrow().node_index;
         let request = NodeSpecificRequest {

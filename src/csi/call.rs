@@ -11,7 +11,7 @@ use crate::proto;
 /// How long calls may take.
 #[derive(Debug, Clone, Copy)]
 pub struct CallLimits {
-    /// What a plugin knows by itself: who it is, what it can, where it runs.
+    /// What a plugin knows by itself: its identity, what it can, where it runs.
     pub quick: Duration,
     /// What it does with storage.
     pub work: Duration,
@@ -68,7 +68,7 @@ confidential!(
     ProbeRequest
 );
 
-/// Makes a call that ends in time; the plugin is told the limit too.
+/// Makes a call that ends in time; the limit is sent to the plugin too.
 pub(crate) async fn made<R: Confidential, A>(
     name: &'static str,
     limit: Duration,

@@ -7,7 +7,7 @@ use crate::proto::VolumeCapability;
 use crate::proto::volume_capability::access_mode::Mode;
 use crate::proto::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
 
-/// What a word of a job means: who may use a volume at a time.
+/// What a word of a job means: how many allocations may use a volume at a time, and for what.
 pub fn access(word: &str) -> Option<Mode> {
     Some(match status::AccessMode::of(word)? {
         status::AccessMode::SingleNodeReader => Mode::SingleNodeReaderOnly,
@@ -15,7 +15,7 @@ pub fn access(word: &str) -> Option<Mode> {
         status::AccessMode::MultiNodeReader => Mode::MultiNodeReaderOnly,
         status::AccessMode::MultiNodeSingleWriter => Mode::MultiNodeSingleWriter,
         status::AccessMode::MultiNodeMultiWriter => Mode::MultiNodeMultiWriter,
-        // Of host volumes only.
+        // These exist for host volumes only.
         status::AccessMode::SingleNodeSingleWriter | status::AccessMode::SingleNodeMultiWriter => {
             return None;
         }

@@ -42,13 +42,13 @@ pub(crate) struct PluginPath {
     pub path: PathBuf,
 }
 
-/// A thread at a place; of those that hang with its storage each would be lost.
+/// A thread at a place; every thread that hangs with its storage would be lost.
 struct Out(PathBuf);
 
 static OUT: Mutex<BTreeMap<PathBuf, usize>> = Mutex::new(BTreeMap::new());
 
 impl Out {
-    /// None where there are too many already.
+    /// `None` where there are too many already.
     fn at(place: &Path) -> Option<Self> {
         let mut out = OUT.lock().unwrap_or_else(PoisonError::into_inner);
         let threads = out.entry(place.to_owned()).or_default();
@@ -89,7 +89,7 @@ impl PluginPath {
             return Err(MountError::Io(what, host, error));
         };
         let done = tokio::task::spawn_blocking(move || {
-            // Until this thread is back, whoever waits for it.
+            // Until this thread is back, whether or not its caller waits for it.
             let _out = out;
             work(&place)
         });
@@ -154,8 +154,8 @@ impl PluginPath {
         .await
     }
 
-    /// Where it really is, and whether something is mounted there: the kernel is asked for its
-    /// list, for looking at the place itself may hang with the storage.
+    /// Where it really is, and whether something is mounted there: the list is read from the
+    /// kernel, for looking at the place itself may hang with the storage.
     pub(crate) async fn mounted(&self) -> Result<(PathBuf, bool), MountError> {
         self.offload("look for what is mounted at", |place| {
             let (above, name) = match place.parent() {
@@ -172,8 +172,8 @@ impl PluginPath {
         .await
     }
 
-    /// Ends what others mounted below what is mounted there; whether there was something. Those who
-    /// see the same volume elsewhere keep what they see.
+    /// Ends what others mounted below what is mounted there; whether there was something. Processes
+    /// that see the same volume elsewhere keep what they see.
     pub(crate) async fn freed(&self) -> Result<bool, MountError> {
         self.offload("free", |place| {
             let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -317,9 +317,9 @@ fn unescaped(listed: &str) -> String {
 /// What the file of a user says.
 pub(crate) enum MountUser {
     Mark(Mark),
-    /// It is empty, or broken off: its volume was never asked for.
+    /// It is empty, or broken off: its volume was never requested.
     Nothing,
-    /// There is none any more.
+    /// The file does not exist any more.
     Gone,
 }
 
@@ -333,7 +333,7 @@ pub(crate) async fn said(path: &Path) -> Result<MountUser, MountError> {
 }
 
 /// Writes the file of a user below `root`, so that it outlives the machine. It is there whole, or
-/// as it was before: whoever looks meanwhile sees no other.
+/// as it was before: a reader meanwhile sees no other.
 pub(crate) async fn marked(root: &Path, path: &Path, text: &[u8]) -> Result<(), MountError> {
     static WRITTEN: AtomicU64 = AtomicU64::new(0);
     let above = path.parent().unwrap_or(path);
@@ -356,7 +356,7 @@ pub(crate) async fn marked(root: &Path, path: &Path, text: &[u8]) -> Result<(), 
     };
     let kept = kept.await;
     if kept.is_err() {
-        // It is in nobody's way.
+        // The draft is in no one's way.
         let _ = fs::remove_file(&draft).await;
     }
     kept.map_err(failed)

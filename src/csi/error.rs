@@ -16,7 +16,7 @@ pub enum Standing {
     /// The same call may succeed later: the plugin was away, busy or in trouble of its own, or
     /// something else has to happen first.
     Again,
-    /// The same call never succeeds: the plugin refuses what is asked.
+    /// The same call never succeeds: the plugin refuses what is requested.
     Refused,
     /// What was to be undone is not there: it is done.
     Done,
@@ -27,7 +27,7 @@ pub enum Standing {
 pub enum Cause {
     /// The plugin answered with this code.
     Answered(Code),
-    /// Nobody answered: no socket, a closed connection, bytes that are no answer.
+    /// There was no answer: no socket, a closed connection, bytes that are no answer.
     Unreachable,
     /// No answer came in this time.
     Late(Duration),
@@ -88,7 +88,7 @@ impl CallError {
         CallError { call, cause, text }
     }
 
-    /// The answer is none that the specification knows.
+    /// The specification knows no such answer.
     pub(crate) fn broken(call: &'static str, text: &str) -> CallError {
         let (cause, text) = (Cause::Broken, text.to_owned());
         CallError { call, cause, text }
@@ -118,7 +118,7 @@ impl CallError {
         };
         match code {
             Code::NotFound if self.undoes() => Standing::Done,
-            // A node that is full may have room later, and a volume that is in use elsewhere may
+            // A node that is full may have space later, and a volume that is in use elsewhere may
             // be released.
             Code::ResourceExhausted | Code::FailedPrecondition => Standing::Again,
             Code::Unavailable | Code::Aborted | Code::DeadlineExceeded | Code::Cancelled => {
@@ -136,7 +136,7 @@ impl CallError {
         }
     }
 
-    /// Whether it is certain that the call is not under way any more. One that nobody answered may
+    /// Whether it is certain that the call is not under way any more. A call without an answer may
     /// be done late, and so may the one that stood in its way.
     pub fn has_ended(&self) -> bool {
         match self.cause {

@@ -13,9 +13,9 @@ use crate::proto::{controller_service_capability, node_service_capability, plugi
 pub struct Features {
     /// What it is made of.
     pub plugin: PluginFeatures,
-    /// What its controller can, if it has one and was asked.
+    /// What its controller can, if it has one and was queried.
     pub controller: Option<ControllerFeatures>,
-    /// What its node part can, if it was asked.
+    /// What its node part can, if it was queried.
     pub node: Option<NodeFeatures>,
 }
 
@@ -26,7 +26,7 @@ pub struct PluginFeatures {
     pub controller: bool,
     /// Its volumes are not everywhere.
     pub topologies: bool,
-    /// Its volumes grow only while nobody has them.
+    /// Its volumes grow only while no node has them.
     pub offline: bool,
 }
 
@@ -99,7 +99,7 @@ pub(crate) fn controller(answer: &proto::ControllerGetCapabilitiesResponse) -> C
             Controller::ListVolumesPublishedNodes => can.list_volumes_attached_nodes = true,
             Controller::VolumeCondition => can.condition = true,
             Controller::GetVolume => can.get = true,
-            // Of later versions of the specification, or of no use here.
+            // Capabilities of later versions of the specification, or of no use here.
             _ => {}
         }
     }
@@ -124,7 +124,7 @@ pub(crate) fn node(answer: &proto::NodeGetCapabilitiesResponse) -> NodeFeatures 
 }
 
 /// Whether a way to use a volume is among those that a plugin confirmed. Options that the plugin
-/// adds or leaves out are its own matter; who may use the volume, and as what, are not.
+/// adds or leaves out are its own matter; the access to the volume, and its form, are not.
 pub(crate) fn has(confirmed: &[VolumeCapability], wanted: &VolumeCapability) -> bool {
     let kind = |capability: &VolumeCapability| match capability.access_type {
         Some(volume_capability::AccessType::Block(_)) => 1,

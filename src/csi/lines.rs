@@ -1,7 +1,8 @@
-//! Who waits for a turn with a volume of this node, and who is to get one.
+//! The calls that wait for a turn with a volume of this node, and the allocations that are to get
+//! one.
 //!
-//! A place in line is taken at once, before anything is spawned: who comes later is served later,
-//! whenever his work first runs. So whoever takes a volume back finds what was begun before him.
+//! A place in line is taken at once, before anything is spawned: a later call is served later,
+//! whenever its work first runs. So a call that takes a volume back finds what was begun before it.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -15,7 +16,7 @@ use tokio::task::unconstrained;
 
 use crate::mark::{Mark, part};
 
-/// While it is held nobody else works at the volume.
+/// While it is held no other call works at the volume.
 pub(crate) type Turn = OwnedMutexGuard<()>;
 /// The folder in which users are counted, and the volume.
 type Key = (PathBuf, String);
@@ -25,7 +26,7 @@ type Key = (PathBuf, String);
 pub(crate) struct Lines {
     /// Those of a volume come one after the other.
     turns: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<()>>>>,
-    /// Who is to get a volume, from before he waits until it is there or failed.
+    /// The users that are to get a volume, from before they wait until it is there or failed.
     coming: Mutex<Vec<(PathBuf, Mark)>>,
 }
 
@@ -45,7 +46,7 @@ impl InLine {
     }
 }
 
-/// Somebody for whom a volume is to come, until this is dropped.
+/// A user for which a volume is to come, until this is dropped.
 pub(crate) struct Coming {
     lines: Arc<Lines>,
     of: (PathBuf, Mark),
@@ -63,7 +64,7 @@ impl Drop for Coming {
 impl Lines {
     /// Takes a place in line, without waiting for anything.
     pub(crate) async fn stand(&self, users: &Path, of: (&str, &str)) -> InLine {
-        // Whoever has used up his time would be sent away before he stands in line.
+        // A task that has used up its budget would be sent away before it stands in line.
         let turn = unconstrained(self.line(users, of).lock_owned());
         let mut line: Pin<Box<dyn Future<Output = Turn> + Send>> = Box::pin(turn);
         match poll_fn(|context| Poll::Ready(line.as_mut().poll(context))).await {
@@ -72,12 +73,12 @@ impl Lines {
         }
     }
 
-    /// The turn, where nobody has to be waited for.
+    /// The turn, where no other call has it.
     pub(crate) fn now(&self, users: &Path, of: (&str, &str)) -> Option<Turn> {
         self.line(users, of).try_lock_owned().ok()
     }
 
-    /// Somebody is to get a volume.
+    /// A user is to get a volume.
     pub(crate) fn comes(self: &Arc<Self>, users: &Path, mark: Mark) -> Coming {
         let of = (users.to_owned(), mark);
         locked(&self.coming).push(of.clone());
@@ -87,7 +88,7 @@ impl Lines {
         }
     }
 
-    /// Those who are to get volumes: one entry for each volume.
+    /// The users that are to get volumes: one entry for each volume.
     pub(crate) fn coming(&self, users: &Path) -> Vec<Mark> {
         let mut found = Vec::new();
         for (of, mark) in locked(&self.coming).iter() {
@@ -100,7 +101,7 @@ impl Lines {
 
     fn line(&self, users: &Path, (namespace, volume): (&str, &str)) -> Arc<tokio::sync::Mutex<()>> {
         let mut turns = locked(&self.turns);
-        // Nobody holds or waits for one that only this map knows.
+        // No call holds or waits for a turn that only this map knows.
         turns.retain(|_, turn| Arc::strong_count(turn) > 1);
         let volume = format!("{}/{}", part(namespace), part(volume));
         Arc::clone(turns.entry((users.to_owned(), volume)).or_default())

@@ -1,4 +1,4 @@
-//! Who uses a volume, as it is written on the disk of a node, and names as parts of paths.
+//! A user of a volume, as it is written on the disk of a node, and names as parts of paths.
 
 /// A user of a volume, as its file says.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,11 +1,11 @@
 //! The volumes that are staged and published on a node.
 //!
 //! Below the folder of a plugin lie, in the layout of Nomad,
-//! `staging/<namespace>/<volume>/<usage>`, to which a volume is brought once for all who use it in
+//! `staging/<namespace>/<volume>/<usage>`, to which a volume is brought once for all that use it in
 //! one way, and `per-alloc/<allocation>/<volume>/<usage>`, where each of them sees it. In a folder
 //! that no plugin sees, `<namespace>/<volume>/<usage>/<allocation>` is a file for each user: it is
-//! made before the first call for him and removed after the last one. So what was counted is true
-//! whatever dies, and nothing is remembered anywhere else.
+//! made before the first call for that user and removed after the last one. So what was counted is
+//! true whatever dies, and nothing is remembered anywhere else.
 //!
 //! Every call may be repeated: the plugin's are, and what is gone is gone. A plugin is trusted with
 //! its volumes and with nothing else of the node: what it says it published has to be mounted at
@@ -54,14 +54,14 @@ pub struct MountSpec {
     pub remote: String,
     /// How it is used.
     pub usage: Usage,
-    /// What the controller said when it attached it.
+    /// What the controller answered when it attached it.
     pub publish_context: std::collections::BTreeMap<String, String>,
-    /// What the plugin said when it made it.
+    /// What the plugin answered when it made it.
     pub context: std::collections::BTreeMap<String, String>,
     /// What the plugin wants to be shown.
     pub secrets: Secrets,
-    /// How large it was asked to be, least and most, where the node has to see to that: it grew
-    /// while nobody had it.
+    /// The requested size, least and most, where the node has to make it so: the volume grew
+    /// while no node had it.
     pub size: Option<proto::CapacityRange>,
 }
 
@@ -76,7 +76,7 @@ impl MountSpec {
     }
 }
 
-/// Secrets, which nobody prints.
+/// Secrets, which are never printed.
 #[derive(Clone, Default)]
 pub struct Secrets(pub std::collections::BTreeMap<String, String>);
 
@@ -100,7 +100,7 @@ pub struct Returned {
 /// Why a volume is not there, or does not go.
 #[derive(Debug)]
 pub enum MountError {
-    /// What a plugin said, or that it said nothing.
+    /// The plugin's error, or that it did not answer.
     Call(CallError),
     /// The same, as it was to make the volume larger: it may be done yet.
     Grows(CallError),
@@ -152,7 +152,7 @@ pub struct Mounts {
     mounts: bool,
 }
 
-/// Who has volumes of a plugin.
+/// The users that have volumes of a plugin.
 #[derive(Debug, Default)]
 pub struct Marks {
     /// One entry for each volume of each allocation.
@@ -218,9 +218,9 @@ impl Mounts {
         }
     }
 
-    /// Brings a volume to an allocation. What is begun goes on until the plugin has answered, also
-    /// where nobody waits for it any more: what follows for the same volume waits for that, and the
-    /// allocation counts among its users from now on.
+    /// Brings a volume to an allocation. What is begun continues until the plugin has answered,
+    /// also where no caller waits for it any more: what follows for the same volume waits for that,
+    /// and the allocation counts among its users from now on.
     ///
     /// # Errors
     /// The step that failed; what was done before stays, and is found when it is tried again or
@@ -300,9 +300,9 @@ impl Mounts {
             };
             mounted.too_small = match plugin.node_expand_volume(requested).await {
                 Ok(_) => None,
-                // It may be done yet: who is given the volume now would not know.
+                // It may be done yet: a task that is given the volume now would not know.
                 Err(error) if !error.has_ended() => return Err(MountError::Grows(error)),
-                // It can be used as large as it is: nobody has to go without.
+                // It can be used as large as it is: no task has to go without.
                 Err(error) => Some(error.to_string()),
             };
         }
@@ -347,10 +347,10 @@ impl Mounts {
 
     /// Takes a volume back from an allocation, in whatever ways it was mounted for it (CSI-16), and
     /// from the node with its last user. What is gone is taken back. As with [`Mounts::mount`],
-    /// what is begun goes on.
+    /// what is begun continues.
     ///
     /// # Errors
-    /// The step that failed; it is the same again that goes on from there.
+    /// The step that failed; the same call again continues from there.
     pub async fn unmount(
         &self,
         plugin: &Plugin,
@@ -363,8 +363,8 @@ impl Mounts {
         taken(plugin, stages, root, given, line).await
     }
 
-    /// The same, unless others work at the volume for longer than this; whether it was done. Who
-    /// gives up has left the line: a call that is repeated does not stand there twice.
+    /// The same, unless others work at the volume for longer than this; whether it was done. A call
+    /// that gives up has left the line: when it is repeated it does not stand there twice.
     ///
     /// # Errors
     /// As with [`Mounts::unmount`].
@@ -395,7 +395,7 @@ impl Mounts {
         (namespace, volume): (&str, &str),
         alloc: &str,
     ) -> Result<bool, MountError> {
-        // Looked at before the disk: who comes has his mark there before he is out of this.
+        // Looked at before the disk: a new user has its mark there before it leaves this list.
         let mut coming = self.lines.coming(users).into_iter();
         let is_his = |one: Mark| (&*one.namespace, &*one.volume) == (namespace, volume);
         if coming.any(|one| one.alloc == alloc && is_his(one)) {
@@ -404,8 +404,8 @@ impl Mounts {
         Ok(!usages(users, (namespace, volume), alloc).await?.is_empty())
     }
 
-    /// Who has volumes of a plugin on this node or is to get them, whatever became of him. A mark
-    /// that says nothing is one whose volume was never asked for; it is removed.
+    /// The users that have volumes of a plugin on this node or are to get them, whether they live
+    /// or not. A mark that says nothing is one whose volume was never requested; it is removed.
     pub async fn marks(&self, root: &Root) -> Marks {
         let mut found = Marks {
             all: self.lines.coming(&root.users),
@@ -434,12 +434,13 @@ impl Mounts {
         found
     }
 
-    /// Removes a mark that says nothing, unless somebody works at its volume: he may be writing it.
+    /// Removes a mark that says nothing, unless another call works at its volume: it may be writing
+    /// it.
     async fn forgotten(&self, root: &Root, user: &Path) -> Result<(), MountError> {
         let of = user.strip_prefix(&root.users).unwrap_or(user).iter();
         let mut of = of.map(|part| whole(&part.to_string_lossy()));
         let (Some(Some(namespace)), Some(Some(volume))) = (of.next(), of.next()) else {
-            // Nobody has a volume of such a name.
+            // No user has a volume of such a name.
             return unmarked(&root.users, user).await;
         };
         let Some(_turn) = self.lines.now(&root.users, (&namespace, &volume)) else {
@@ -452,7 +453,7 @@ impl Mounts {
     }
 }
 
-/// Does what must come to its end, whoever waits for it.
+/// Does what must come to its end, whether or not its caller waits for it.
 async fn through<T: Send + 'static>(
     work: impl Future<Output = Result<T, MountError>> + Send + 'static,
 ) -> Result<T, MountError> {

@@ -241,7 +241,7 @@ async fn ns_02_the_same_id_in_two_namespaces_is_two_volumes_on_a_node_as_well() 
     assert!(staged("default").is_dir() && staged("apps").is_dir());
     node.calls();
     node.unmount("a1").await.unwrap();
-    // Whoever has the other one does not keep this one on the node.
+    // An allocation that has the other one does not keep this one on the node.
     assert_eq!(node.calls(), ["NodeUnpublish", "NodeUnstage"]);
     assert!(!one.exists() && !staged("default").exists());
     assert!(two.is_dir() && staged("apps").is_dir());
@@ -271,7 +271,7 @@ async fn csi_16_the_same_volume_with_other_options_has_a_place_of_its_own() {
     paths.push(node.mount(&wanted("a1", read_only)).await.unwrap());
     paths.dedup();
     assert_eq!(paths.len(), 4, "{paths:?}");
-    // Whoever takes it back does not know in which ways it was mounted.
+    // The call that takes it back does not know in which ways it was mounted.
     node.calls();
     node.unmount("a1").await.unwrap();
     let calls = node.calls();
@@ -408,7 +408,7 @@ async fn who_has_volumes_is_known_when_nobody_else_knows_him() {
     node.mount(&wanted("a1", usage(&[]))).await.unwrap();
     node.mount(&wanted("a1", usage(&["ro"]))).await.unwrap();
     node.mount(&wanted("a2", usage(&[]))).await.unwrap();
-    // Of a machine that lost its power before the first call.
+    // A mark of a machine that lost its power before the first call.
     let torn = node.root.users.join("default/vol/rw-x/a3");
     std::fs::create_dir_all(torn.parent().unwrap()).unwrap();
     std::fs::write(&torn, "").unwrap();
@@ -432,7 +432,7 @@ async fn a_mark_is_removed_by_nobody_while_somebody_works_at_its_volume() {
     let user = node.user("a2");
     std::fs::write(&user, "").unwrap();
     assert_eq!(node.marks().await.unwrap(), [mark("a1")]);
-    assert!(user.exists(), "whoever has the turn may be writing it");
+    assert!(user.exists(), "the holder of the turn may be writing it");
     says.holds.send_replace(false);
     mounting.await.unwrap();
     node.marks().await.unwrap();
@@ -482,11 +482,11 @@ async fn who_waits_for_a_volume_is_its_user_and_gives_it_back_after_he_got_it() 
         _ = &mut second => panic!("the first one has the turn"),
         () = std::future::ready(()) => {}
     }
-    // He is stopped before his turn has come.
+    // It is stopped before its turn has come.
     drop(second);
     let users = &node.root.users;
     let used = node.mounts.is_used_by(users, ("default", "vol"), "a2");
-    assert!(used.await.unwrap(), "it is still to come to him");
+    assert!(used.await.unwrap(), "it is still to come to that user");
     let mut all = node.marks().await.unwrap();
     all.sort_by(|a, b| a.alloc.cmp(&b.alloc));
     assert_eq!(all, [mark("a1"), mark("a2")]);
@@ -540,7 +540,7 @@ async fn who_does_not_wait_for_his_turn_any_more_stands_in_no_line() {
     }
     says.holds.send_replace(false);
     mounting.await.unwrap();
-    assert_eq!(node.marks().await.unwrap().len(), 2, "nobody took it back");
+    assert_eq!(node.marks().await.unwrap().len(), 2, "no call took it back");
     assert!(within(Duration::ZERO).await.unwrap());
     assert_eq!(node.marks().await.unwrap(), [mark("a1")]);
     let calls = node.calls();

@@ -25,7 +25,7 @@ const TEXT: usize = 128;
 const LONGEST_NODE: usize = 256;
 const MAP: usize = 4096;
 
-/// Who a plugin says it is.
+/// The identity that a plugin reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// The provider's name, as `hostpath.csi.example.com`.
@@ -79,7 +79,7 @@ calls! {
     /// Whether the plugin is ready.
     probe = identity_client::IdentityClient."Probe",
         quick: ProbeRequest -> ProbeResponse;
-    /// Who the plugin is.
+    /// The identity of the plugin.
     get_plugin_info = identity_client::IdentityClient."GetPluginInfo",
         quick: GetPluginInfoRequest -> GetPluginInfoResponse;
     /// What the plugin is made of.
@@ -88,7 +88,7 @@ calls! {
     /// What the controller can.
     controller_get_capabilities = controller_client::ControllerClient."ControllerGetCapabilities",
         quick: ControllerGetCapabilitiesRequest -> ControllerGetCapabilitiesResponse;
-    /// Makes a volume; the same name and wishes again answer with the same volume.
+    /// Makes a volume; the same name and options again answer with the same volume.
     create_volume = controller_client::ControllerClient."CreateVolume",
         work: CreateVolumeRequest -> CreateVolumeResponse;
     /// Deletes a volume; one that is gone is deleted.
@@ -181,7 +181,7 @@ impl Plugin {
         Ok(answer.ready.unwrap_or(true))
     }
 
-    /// Who the plugin is.
+    /// The identity of the plugin.
     ///
     /// # Errors
     /// It did not answer, or has no name that the specification allows.

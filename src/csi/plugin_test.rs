@@ -135,7 +135,7 @@ async fn a_call_ends_in_time_and_says_so_to_the_plugin() {
         .controller_publish_volume(publish())
         .await
         .unwrap_err();
-    // Whoever is first, our clock or the plugin's, says the same.
+    // Whichever is first, our clock or the plugin's, says the same.
     assert!(
         matches!(
             error.cause(),

@@ -7,18 +7,18 @@ use crate::proto;
 /// How a volume is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Usage {
-    /// Nobody may write.
+    /// It is not to be written.
     pub read_only: bool,
     /// As a folder or as a device: the word of a job.
     pub attachment: String,
-    /// Who may use it at a time: the word of a job.
+    /// The access at a time: the word of a job.
     pub access: String,
     /// The file system that is wanted; empty for the plugin's own choice.
     pub fs_type: String,
     /// Flags of the mount.
     pub flags: Vec<String>,
-    /// The options are the job's own (CSI-16): who asks for the same volume with others has a place
-    /// of his own.
+    /// The options are the job's own (CSI-16): a job that requests the same volume with others has
+    /// a place of its own.
     pub own_options: bool,
 }
 

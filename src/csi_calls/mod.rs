@@ -1,17 +1,17 @@
 //! Calls of servers to CSI plugins on nodes of clients: one place that chooses the node, checks it
-//! and asks it (PLG-05, PLG-06), whoever wants something of a plugin.
+//! and calls it (PLG-05, PLG-06), whatever the call is for.
 //!
-//! It must not know: volumes, who has them and what a call is for (PLG-08), commands, how events
+//! It must not know: volumes, their users and what a call is for (PLG-08), commands, how events
 //! are replicated ([`Lead`] is all it knows of that), sessions ([`Reach`] is the way to a client).
 //!
 //! Invariants:
 //! 1. A call that changes something is made in the term in which it was decided, after a majority
-//!    has confirmed that this server leads (VW-02). Lists change nothing and are asked for by
-//!    anybody.
-//! 2. A call waits for its turn no longer than it may take itself; one that had none was not made,
-//!    and says so.
-//! 3. Who asks controllers is told whether all that were asked have answered: where not, it may be
-//!    done yet.
+//!    has confirmed that this server leads (VW-02). Lists change nothing and are made on
+//!    every server.
+//! 2. A call waits for its turn no longer than it may take itself; one that had no turn was not
+//!    made, and its error states that.
+//! 3. A caller of controllers learns whether all that were called have answered: where not, the
+//!    call may be done yet.
 
 use std::future::ready;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub trait Lead: Send + Sync {
     /// The term in which this server leads and takes commands; none where it does not.
     fn term(&self) -> Option<u64>;
 
-    /// Asks a majority whether this server still leads: one that was cut off does not know by
+    /// Queries a majority whether this server still leads: one that was cut off does not know by
     /// itself.
     fn confirm(&self) -> BoxFuture<'_, Result<(), Refusal>>;
 }
@@ -49,12 +49,12 @@ pub struct PluginCallLimits {
     pub controller: Duration,
     /// A node: it makes two calls.
     pub node: Duration,
-    /// A list, for which somebody waits.
+    /// A list, for which a caller waits.
     pub list: Duration,
-    /// For how long an attach that nobody answered may still be done: a volume is detached again
+    /// For how long an attach without an answer may still be done: a volume is detached again
     /// until then. A volume that was to be deleted is given back then.
     pub late: Duration,
-    /// For how long nobody attaches a volume to a node after a detach that nobody answered.
+    /// For how long no server attaches a volume to a node after a detach without an answer.
     pub quiet: Duration,
 }
 
@@ -71,10 +71,10 @@ impl PluginCallLimits {
 }
 
 /// Calls of one plugin that are under way on one node: the rest waits here, where it is no burden
-/// to the node, and nobody else's calls wait with it.
+/// to the node, and no calls of other plugins wait with it.
 pub(crate) const AT_ONCE: usize = 64;
-/// Lists of one plugin that are under way: few, so that most of a line is left to those who attach
-/// and detach. A list is not cut where its caller is gone, so nobody waits for this turn.
+/// Lists of one plugin that are under way: few, so that most of a line is left to calls that attach
+/// and detach. A list is not cut where its caller is gone, so no caller waits for this turn.
 pub(crate) const LISTS_AT_ONCE: usize = 8;
 
 /// Calls to plugins on client nodes.
@@ -108,7 +108,7 @@ impl PluginCalls {
         }
     }
 
-    /// Asks a controller of the plugin: the one on the node that the request names, or else one
+    /// Calls a controller of the plugin: the one on the node that the request names, or else one
     /// that is healthy on a node that is ready and reached, and the next where that cannot now. All
     /// calls bear being repeated, so one that may have been done is made again elsewhere.
     pub(crate) async fn controller<R>(&self, requested: R::Req) -> Result<R::Res, Unanswered>
@@ -118,7 +118,7 @@ impl PluginCalls {
         self.call_controllers::<R>(requested).await.0
     }
 
-    /// The same, and whether all that were asked have answered: where not, it may be done yet.
+    /// The same, and whether all that were called have answered: where not, it may be done yet.
     pub(crate) async fn call_controllers<R>(
         &self,
         requested: R::Req,
@@ -130,7 +130,7 @@ impl PluginCalls {
             .await
     }
 
-    /// The same, with a hook that records something before each of them is asked: after its call
+    /// The same, with a hook that records something before each of them is called: after its call
     /// has waited for its turn, so that the recorded time is that of the call.
     pub(crate) async fn call_controllers_with_hook<'b, R>(
         &self,
@@ -175,17 +175,17 @@ impl PluginCalls {
             match answer {
                 Ok(answer) => return Ok(answer),
                 Err(error) if error.is_recoverable() && decided.holds(self) => {
-                    tracing::debug!(method = R::NAME, node, %error, "the next controller is asked");
+                    tracing::debug!(method = R::NAME, node, %error, "the next controller is called");
                     failed = Some(error);
                 }
                 Err(error) => return Err(error),
             }
         }
         // Those that were chosen are never none.
-        Err(failed.unwrap_or_else(|| Unanswered::Unreached("no controller was asked".to_owned())))
+        Err(failed.unwrap_or_else(|| Unanswered::Unreached("no controller was called".to_owned())))
     }
 
-    /// Asks a plugin on a node.
+    /// Calls a plugin on a node.
     pub(crate) async fn node<R: Rpc>(
         &self,
         (node, plugin): (&str, &str),
@@ -256,7 +256,7 @@ impl PluginCalls {
         (&self.lines, &self.lists)
     }
 
-    /// The nodes whose controllers may be asked, in the order in which they are.
+    /// The nodes whose controllers may be called, in the order in which they are.
     fn controllers(&self, plugin: &str, named: &str) -> Result<Vec<String>, Unanswered> {
         let view = self.projections.view();
         let none = || {
@@ -305,7 +305,7 @@ struct Begun<'b> {
     before: &'b Before<'b>,
 }
 
-/// When a call was decided: what it rests on is true while nobody else has led.
+/// When a call was decided: what it rests on is true while no other server has led.
 #[derive(Clone, Copy)]
 struct Decided {
     term: Option<u64>,

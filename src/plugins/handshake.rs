@@ -1,10 +1,10 @@
-//! What passes before the first call: the environment that tells a program that it is started as a
-//! plugin, and the line in which it says where it listens.
+//! What passes before the first call: the environment by which a program knows that it is started
+//! as a plugin, and the line in which it says where it listens.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// The variable that tells a program that it is started as a plugin, and what it holds.
+/// The variable by which a program knows that it is started as a plugin, and what it holds.
 pub const COOKIE: (&str, &str) = (
     "NOMAD_PLUGIN_MAGIC_COOKIE",
     "e4327c2e01eabfd75a8a67adb114fb34a757d57eee7728d857a8cec6e91a7255",
@@ -15,7 +15,7 @@ pub const VERSIONS: (&str, &str) = ("PLUGIN_PROTOCOL_VERSIONS", "1");
 pub const PORTS: [(&str, &str); 2] = [("PLUGIN_MIN_PORT", "10000"), ("PLUGIN_MAX_PORT", "25000")];
 /// The version of the handshake itself.
 const CORE: &str = "1";
-/// The longest certificate that is none: some say something else in its place.
+/// The longest text that is no certificate: some plugins say something else in its place.
 const NO_CERTIFICATE: usize = 50;
 
 /// Where a plugin listens.
@@ -30,7 +30,7 @@ pub enum Address {
 /// Reads the line that a plugin says when it listens.
 ///
 /// # Errors
-/// It is no such line, or of a plugin that is spoken to otherwise.
+/// It is no such line, or of a plugin that is called otherwise.
 pub fn parse(line: &str) -> Result<Address, String> {
     let parts: Vec<&str> = line.trim().splitn(6, '|').collect();
     let [core, version, network, address, protocol, rest @ ..] = parts.as_slice() else {
@@ -47,7 +47,7 @@ pub fn parse(line: &str) -> Result<Address, String> {
         return Err(format!("it speaks {protocol:?}, not \"grpc\""));
     }
     if rest.iter().any(|rest| certificate(rest) > NO_CERTIFICATE) {
-        return Err("it wants to be spoken to in TLS, which nobody asked it for".to_owned());
+        return Err("it requires TLS, which was not requested".to_owned());
     }
     match *network {
         "unix" if address.starts_with('/') => Ok(Address::Unix(address.into())),

@@ -1,9 +1,9 @@
-//! Plugins that are processes of their own, as Nomad's are: how one says where it listens, what is
-//! asked of it, and the form of its settings.
+//! Plugins that are processes of their own, as Nomad's are: how one says where it listens, the
+//! calls to it, and the form of its settings.
 //!
 //! [`handshake`] is what passes before the first call; [`Plugin`] makes the calls; [`schema`] turns
-//! the settings of an operator into those that a plugin takes. Who starts processes and watches
-//! over them is not here. The messages are [`proto`].
+//! the settings of an operator into those that a plugin takes. Processes are started and watched
+//! elsewhere. The messages are [`proto`].
 
 pub mod handshake;
 mod plugin;
@@ -30,7 +30,7 @@ pub mod proto {
     pub mod base {
         include!("generated/hashicorp.nomad.plugins.base.proto.rs");
     }
-    /// How a plugin is asked to end.
+    /// How a plugin is requested to end.
     pub mod controller {
         include!("generated/plugin.rs");
     }

@@ -1,4 +1,4 @@
-//! A plugin, reached where it said that it listens.
+//! A plugin, reached at the address that it printed.
 
 use std::time::Duration;
 
@@ -32,11 +32,11 @@ const TEXT: usize = 512;
 pub struct CallError {
     /// Its name.
     pub call: &'static str,
-    /// What the plugin said, or that it said nothing.
+    /// The plugin's error, or that it did not answer.
     pub text: String,
 }
 
-/// Who a plugin says it is.
+/// The identity that a plugin reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Info {
     pub name: String,
@@ -74,7 +74,7 @@ impl Plugin {
         Plugin { channel }
     }
 
-    /// Who it is.
+    /// Its identity.
     ///
     /// # Errors
     /// It did not answer.
@@ -150,7 +150,7 @@ impl Plugin {
         opened("Stats", requested).await
     }
 
-    /// Asks it to end.
+    /// Requests its end.
     ///
     /// # Errors
     /// It did not answer.
@@ -178,7 +178,7 @@ impl CallError {
 }
 
 /// Waits until a stream begins, however long: many servers of gRPC say nothing before they have a
-/// first message, and that is there when something is to be told. Whoever has ended is gone.
+/// first message, which comes when something is to be reported. A plugin that has ended is gone.
 async fn opened<A>(
     call: &'static str,
     requested: impl Future<Output = Result<Response<Streaming<A>>, Status>>,

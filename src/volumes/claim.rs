@@ -1,5 +1,5 @@
 //! An allocation takes a volume: the claim is in the log first, then the controller attaches the
-//! volume to the node, and what it said is in the log before the client hears it.
+//! volume to the node, and its answer is in the log before the client gets it.
 
 use std::sync::Arc;
 
@@ -30,18 +30,18 @@ const PUBLISH: &str = "controller publish: ";
 pub struct ClaimGrant {
     /// The volume as a client needs it: with its secrets in clear, and its mount options.
     pub volume: CsiVolume,
-    /// What the controller said when it attached the volume.
+    /// What the controller answered when it attached the volume.
     pub publish_context: Map<String>,
     /// The index of the last event of it.
     pub index: u64,
     /// Since when the volume is larger at its provider than a node has made it, Unix nanoseconds;
-    /// 0 where that is nobody's to do.
+    /// 0 where no node has to do that.
     pub node_expansion: i64,
 }
 
 impl Volumes {
     /// Takes a claim for an allocation. One that is taken already is answered as it was (CSI-23):
-    /// a client whose answer was lost asks again.
+    /// a client whose answer was lost requests it again.
     ///
     /// # Errors
     /// It is refused, or its controller cannot attach the volume.
@@ -59,7 +59,7 @@ impl Volumes {
         origin.cause = origin.cause.or(placed.filter(|index| *index > 0));
         let key = (claim.namespace.clone(), claim.volume_id.clone());
         let (claim, index) = match self.held(&claim) {
-            // What it has is not given once more, so it waits for nobody.
+            // What it has is not given once more, so it waits for no other claim.
             Ok(_) => (claim.clone(), self.note(claim, &origin).await?),
             Err(_) => self.takes(&key, requested, &origin).await?,
         };
@@ -83,8 +83,8 @@ impl Volumes {
         requested: CsiVolumeClaimed,
         origin: &Origin,
     ) -> Result<(CsiVolumeClaimed, u64), StepError> {
-        // A plugin may still make it larger, and may not be able to while it is used. Who waits for
-        // that is in nobody's way.
+        // A plugin may still make it larger, and may not be able to while it is used. A claim that
+        // waits for that holds up no other.
         let _guard = loop {
             let turn = self.claim_locks.lock(key.clone()).await;
             if self.in_doubt.growth_in_doubt(key).is_none() {
@@ -105,7 +105,7 @@ impl Volumes {
     }
 
     /// An allocation's node has made the volume as large as it became with a growth: that is noted,
-    /// and whoever mounts it next has nothing to do; the index of it. What has grown since is
+    /// and the next node that mounts it has nothing to do; the index of it. What has grown since is
     /// another growth's.
     ///
     /// # Errors
@@ -138,7 +138,7 @@ impl Volumes {
         claim.publish_context = Map::nil();
         claim.external_node_id = String::new();
         if let Some(alloc) = view.get::<Allocs>(claim.allocation_id.as_str())? {
-            // It is known before the controller is asked, so that whatever becomes of that call,
+            // It is known before the controller is called, so that whatever becomes of that call,
             // the volume can be detached again.
             let plugin = &volume.row.volume.plugin_id;
             claim.external_node_id = external_node(&view, plugin, &alloc.alloc.node_id)?;
@@ -167,7 +167,7 @@ impl Volumes {
         Ok(self.commands.submit(command, origin.clone()).await?.index)
     }
 
-    /// Lets the controller attach the volume, once; what it said, and the index of that.
+    /// Lets the controller attach the volume, once; its answer, and the index of that.
     async fn attach(
         &self,
         claim: &CsiVolumeClaimed,
@@ -231,7 +231,7 @@ impl Volumes {
     }
 
     /// Whether the plugin's controllers know volumes that are only to be read: without that the
-    /// specification forbids to ask for one.
+    /// specification forbids to request one.
     fn attaches_read_only(&self, plugin: &str) -> Result<bool, StepError> {
         let plugin = csi::plugin(&self.projections.view(), plugin)?;
         let reported = plugin.into_iter().flat_map(|plugin| plugin.controllers);
@@ -263,7 +263,8 @@ impl Volumes {
         index: u64,
     ) -> Result<ClaimGrant, StepError> {
         let (volume, held) = self.held(claim)?;
-        // Who may only read has no part in it; and while it grows nobody has one yet.
+        // A claim that only reads has no part in it; and while the volume grows no claim has one
+        // yet.
         let key = (claim.namespace.clone(), claim.volume_id.clone());
         let growth = volume.row.node_expansion;
         let grows = self.in_doubt.is_growing(&key);
@@ -294,8 +295,8 @@ fn key_of(claim: &CsiVolumeClaimed) -> ClaimKey {
 }
 
 /// The modes in which a volume is attached for a claim: those in which it is on that node already.
-/// A controller refuses to attach what is there in another way; who may only read there is held to
-/// that by the node.
+/// A controller refuses to attach what is there in another way; a claim that only reads there is
+/// held to that by the node.
 fn attached_as(volume: &Volume, claim: &CsiVolumeClaimed) -> (String, String) {
     let mut claims = volume.row.claims().map(|(_, other)| other);
     let there = |other: &&CsiVolumeClaimed| {
@@ -305,7 +306,7 @@ fn attached_as(volume: &Volume, claim: &CsiVolumeClaimed) -> (String, String) {
     (like.access_mode.clone(), like.attachment_mode.clone())
 }
 
-/// Whether nobody may write who has a volume in this mode.
+/// Whether a claim with this mode may only read.
 fn reads_only(access: &str) -> bool {
     [
         access_mode::SINGLE_NODE_READER,

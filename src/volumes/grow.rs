@@ -29,7 +29,7 @@ struct Grown {
 
 /// The volumes of one request that are made larger.
 pub(super) struct Expansions<'o> {
-    /// Of which nodes have a part to do.
+    /// The growths in which nodes have a part to do.
     grown: Vec<Grown>,
     /// The index of the last that is recorded.
     index: u64,
@@ -38,14 +38,14 @@ pub(super) struct Expansions<'o> {
 }
 
 impl<'o> Expansions<'o> {
-    /// None yet.
+    /// Holds no growth yet.
     pub(super) fn of(by: (&'static str, &'o Origin)) -> Self {
         let (grown, index) = (Vec::new(), 0);
         Self { grown, index, by }
     }
 }
 
-/// Who makes the volumes of a plugin larger.
+/// What makes the volumes of a plugin larger.
 #[derive(Clone, Copy, PartialEq)]
 enum Grower {
     /// A controller, and nodes where it says so.
@@ -59,12 +59,12 @@ fn is_in_use(error: &Unanswered) -> bool {
     matches!(error, Unanswered::Refused(error) if error.code == Code::Conflict)
 }
 
-/// Whether a volume is as large as it was: where a plugin has trouble of its own, who knows.
+/// Whether a volume is as large as it was: not known where a plugin has trouble of its own.
 fn changed_nothing(error: &Unanswered) -> bool {
     matches!(error, Unanswered::Unreached(_)) || is_in_use(error) || !error.is_recoverable()
 }
 
-/// The claims of a volume that nobody gives back.
+/// The claims of a volume that are not given back.
 fn live(volume: &Volume) -> impl Iterator<Item = &CsiVolumeClaimed> {
     let past = &volume.row.past_claims;
     let claims = volume.row.claims();
@@ -74,7 +74,7 @@ fn live(volume: &Volume) -> impl Iterator<Item = &CsiVolumeClaimed> {
 impl Volumes {
     /// Makes a volume that is there larger, where it is to be, and records that; the description
     /// that is still to be recorded, where it is as large as it is to be. What nodes have to do
-    /// then is added to `expansions`. One that is used is asked for again where it has its size:
+    /// then is added to `expansions`. One that is used is requested again where it has its size:
     /// a node may not have done its part.
     pub(super) async fn expand_existing(
         &self,
@@ -93,10 +93,10 @@ impl Volumes {
         require_same_volume(&known, &volume)?;
         let grower = self.grower(&row.plugin_id)?;
         let key = key_of(row);
-        // Nobody takes it until it is recorded how large it is: a plugin may make nothing larger
-        // that is used, and whoever comes then is told for which size.
+        // It is given to no allocation until its size is recorded: a plugin may make nothing larger
+        // that is used, and a later claim then gets the size to reach.
         let _guard = self.claim_locks.lock(key.clone()).await;
-        // That may have been long. With who took it before:
+        // That wait may have been long. The volume with claims that were taken before:
         self.must_lead()?;
         self.load_not_deleting(&volume)?;
         let known = self.load(&self.projections.view(), (&key.0, &key.1))?;
@@ -104,7 +104,7 @@ impl Volumes {
         self.expand_locked(known, volume, how, expansions).await
     }
 
-    /// The same, while nobody takes it.
+    /// The same, while no claim on it is taken.
     async fn expand_locked(
         &self,
         known: Volume,
@@ -116,9 +116,9 @@ impl Volumes {
         let origin = expansions.by.1;
         let before = known.row.node_expansion;
         let secrets = self.secrets_with(&known, &volume)?;
-        // Who has it already hears nothing of it until its size is recorded.
+        // Allocations that have it already get no news of it until its size is recorded.
         let call = self.in_doubt.record_growth_start(&key, least);
-        // Before anything is asked: who comes after one that died meanwhile has it done for them.
+        // Before any call: a server that leads after this one died then has it done for them.
         let noted = match fits_as_it_is {
             true => 0,
             false => self.growth_begins(&key, origin).await?,
@@ -169,15 +169,15 @@ impl Volumes {
         Ok(None)
     }
 
-    /// Whether a volume is as large as that, and whether that is asked for again: so that nodes do
+    /// Whether a volume is as large as that, and whether that is requested again: so that nodes do
     /// their part.
     fn fits_as_it_is(&self, known: &Volume, least: i64) -> (bool, bool) {
         let row = &known.row.volume;
         let same = least == row.requested_capacity_min;
-        // What nobody knows the size of was made larger for nobody, so no node has a part to do.
+        // A volume of unknown size was made larger for no claim, so no node has a part to do.
         let used = live(known).next().is_some();
         let again = same && row.capacity != 0 && used && self.grower(&row.plugin_id).is_ok();
-        // Of one that was registered nobody may know how large it is: its provider does.
+        // The size of a registered volume may not be known here: its provider knows it.
         let fits = match row.capacity {
             0 => same,
             capacity => least <= capacity,
@@ -185,7 +185,7 @@ impl Volumes {
         (fits, again)
     }
 
-    /// Who makes volumes of a plugin larger.
+    /// What makes volumes of a plugin larger.
     fn grower(&self, plugin: &str) -> Result<Grower, StepError> {
         let known = self.plugin(plugin)?;
         let mut nodes = known
@@ -202,7 +202,7 @@ impl Volumes {
         }
     }
 
-    /// Asks a controller; what it answered, and whether all that were asked did.
+    /// Calls a controller; what it answered, and whether all that were called did.
     async fn grow_at_provider(
         &self,
         known: &Volume,
@@ -277,13 +277,14 @@ impl Volumes {
         Ok(expansions.index)
     }
 
-    /// Has all nodes that have a volume do their part. Who mounts it next need not where they did.
+    /// Has all nodes that have a volume do their part. The next node that mounts it need not where
+    /// they did.
     async fn grow_where_it_is(&self, grown: &Grown, origin: &Origin) -> Result<(), StepError> {
         let (known, wanted) = (&grown.known, &grown.wanted);
         let key = key_of(wanted);
         let now = self.load(&self.projections.view(), (&key.0, &key.1))?;
         let growth = now.row.node_expansion;
-        // Who only reads has no part in it.
+        // A claim that only reads has no part in it.
         let writers = || live(known).filter(|claim| claim.claim == mode::WRITE);
         let each = writers().map(|claim| self.grow_on_node(known, claim, wanted));
         let mut done = growth != 0 && writers().next().is_some();

@@ -1,4 +1,4 @@
-//! Volumes that are made larger: who takes them meanwhile, and who does the part of the nodes.
+//! Volumes that are made larger: which claims take them meanwhile, and which nodes do their part.
 
 use std::sync::atomic::Ordering;
 
@@ -51,7 +51,7 @@ async fn csi_05_what_grew_while_nobody_had_it_is_known_until_a_node_that_has_it_
     sized(&world, 40).await.unwrap();
     let growth = world.row("data").node_expansion;
     assert!(first > 0 && growth > first, "{first} {growth}");
-    assert_eq!(world.strict.count(ON_NODE), 0, "nobody has it");
+    assert_eq!(world.strict.count(ON_NODE), 0, "no node has it");
     world.elect();
     let alloc = world.alloc(1, 0, "data", ONE);
     let error = expanded(&world, &alloc, growth).await.unwrap_err();
@@ -98,14 +98,14 @@ async fn csi_05_where_it_is_mounted_the_node_does_its_part_and_else_who_mounts_i
     assert_eq!(world.index(), index, "that is no event");
 }
 
-/// Waits until a controller has been asked to make so many volumes larger.
+/// Waits until a controller got so many requests to make volumes larger.
 async fn grows(world: &World, calls: usize) {
     let requested = async {
         while world.strict.count(EXPAND) < calls {
             turns(1).await;
         }
     };
-    timeout(LONG, requested).await.expect("it is asked");
+    timeout(LONG, requested).await.expect("it is called");
 }
 
 #[tokio::test]
@@ -133,7 +133,7 @@ async fn csi_05_who_comes_while_a_volume_is_made_larger_has_it_then() {
     assert_eq!(taken.node_expansion, world.row("data").node_expansion);
     assert!(
         taken.node_expansion > 0,
-        "it was not there when nodes were asked"
+        "it was not there when nodes were called"
     );
     assert_eq!(world.strict.count(ON_NODE), 0);
 }
@@ -149,9 +149,9 @@ async fn csi_05_who_has_a_volume_already_is_answered_while_it_is_made_larger() {
         _ = &mut growing => panic!("it is held"),
         () = grows(&world, 1) => {}
     }
-    // Its answer was lost, say. It is as large as it was, and is told of no growth yet.
+    // Its answer was lost, say. It is as large as it was, and the claim names no growth yet.
     let again = timeout(LONG, world.claim("data", &alloc));
-    let again = again.await.expect("it waits for nobody").unwrap();
+    let again = again.await.expect("it waits for no other").unwrap();
     assert!(world.row("data").node_expansion > 0);
     assert_eq!((again.index, again.node_expansion), (0, 0));
     world.strict.let_go();
@@ -180,7 +180,7 @@ async fn csi_05_a_volume_that_has_grown_waits_for_no_other_of_the_same_request()
         () = grows(&world, 2) => {}
     }
     let alloc = world.alloc(1, 0, "data", ONE);
-    // The plugin does one thing at a time, and is asked for the next.
+    // The plugin does one thing at a time, and is called for the next.
     let taken = timeout(LONG, world.claim("data", &alloc)).await;
     let busy = taken.expect("it is large enough").unwrap_err();
     assert!(busy.text.contains("another call"), "{busy}");
@@ -196,7 +196,7 @@ async fn csi_05_a_volume_that_has_grown_waits_for_no_other_of_the_same_request()
 #[tokio::test]
 async fn csi_05_a_part_of_nodes_is_known_before_it_grows_and_no_longer_where_there_is_none() {
     let mut world = made().await;
-    // The leader dies before it hears how large the volume is.
+    // The leader dies before it learns how large the volume is.
     world.strict.fault(EXPAND, &[Fault::Lost]);
     sized(&world, 25).await.unwrap_err();
     world.elect();
@@ -210,7 +210,7 @@ async fn csi_05_a_part_of_nodes_is_known_before_it_grows_and_no_longer_where_the
     world.strict.fault(EXPAND, &[Fault::Says(Code::Refused)]);
     sized(&world, 40).await.unwrap_err();
     assert!(world.row("data").node_expansion > 0);
-    // Nodes that have a part of what grew before are asked, even if not of this growth.
+    // Nodes that have a part of what grew before are called, even if not of this growth.
     world.strict.alone.store(true, Ordering::SeqCst);
     let alloc = world.alloc(1, 0, "data", ONE);
     world.claim("data", &alloc).await.unwrap();

@@ -35,9 +35,9 @@ use crate::reactors::testing::{Direct, Faulty};
 use crate::rpc::csi::NamedClaim;
 
 pub(crate) const PLUGIN: &str = "strict";
-/// So long nobody attaches where a detach may be done late, with a leader that is patient.
+/// So long no call attaches where a detach may be done late, with a leader that is patient.
 pub(crate) const QUIET: Duration = Duration::from_millis(300);
-/// What nobody answered is done soon, or not at all.
+/// A call without an answer is done soon, or not at all.
 const SOON: PluginCallLimits = PluginCallLimits {
     late: Duration::from_millis(20),
     quiet: Duration::from_millis(2),
@@ -102,7 +102,7 @@ impl VolumeStore for Leader {
                     Outcome::Rejected(why) => Err(Refusal::by_rule(format!("{why:?}"))),
                 }),
         };
-        // As others do, who share the thread.
+        // As other tasks do that share the thread.
         async move {
             turns(1).await;
             done
@@ -259,12 +259,12 @@ impl World {
         self.direct.command(&command).unwrap();
     }
 
-    /// An allocation that asks for a volume starts on a node.
+    /// An allocation that requests a volume starts on a node.
     pub(crate) fn alloc(&self, number: usize, node: usize, volume: &str, access: &str) -> String {
         self.alloc_as((number, node), volume, (access, false))
     }
 
-    /// An allocation of this number starts on a node, and asks for a volume in this way, perhaps
+    /// An allocation of this number starts on a node, and requests a volume in this way, perhaps
     /// only to read.
     pub(crate) fn alloc_as(
         &self,
@@ -280,7 +280,7 @@ impl World {
         id
     }
 
-    /// The job whose group asks for a volume, and its modify index.
+    /// The job whose group requests a volume, and its modify index.
     fn job(&self, volume: &str, (access, read_only): (&str, bool)) -> (String, u64) {
         let id = format!("job-{volume}-{access}-{read_only}");
         let known = self
@@ -297,7 +297,7 @@ impl World {
         (id, index)
     }
 
-    /// What its client tells of an allocation.
+    /// What its client reports of an allocation.
     pub(crate) fn alloc_is(&self, alloc: &str, status: &str) {
         self.direct.apply(reported(alloc, status));
     }
@@ -324,7 +324,7 @@ impl World {
         self.volumes.claim(claim, Origin::default()).await
     }
 
-    /// A claim of a time in which nobody noted what plugins call nodes.
+    /// A claim of a time in which the names of nodes at plugins were not noted.
     pub(crate) fn old_claim(&self, volume: &str, alloc: &str, access: &str) {
         let (_, outcome) = self.direct.apply(published(volume, alloc, access));
         assert!(matches!(outcome, Outcome::Applied(_)), "{outcome:?}");
@@ -443,7 +443,7 @@ pub(crate) fn placed(
     }
 }
 
-/// A job whose group asks for a volume in this way, perhaps only to read.
+/// A job whose group requests a volume in this way, perhaps only to read.
 pub(crate) fn submitted(
     id: &str,
     volume: &str,
@@ -468,7 +468,7 @@ pub(crate) fn submitted(
     }
 }
 
-/// What its client tells of an allocation.
+/// What its client reports of an allocation.
 pub(crate) fn reported(alloc: &str, status: &str) -> AllocsUpdatedByClient {
     let update = ClientAllocUpdate {
         id: alloc.to_owned(),
@@ -530,7 +530,7 @@ fn capability(access: &str) -> CsiVolumeCapability {
     }
 }
 
-/// What a client asks for.
+/// What a client requests.
 pub(crate) fn requested(volume: &str, alloc: &str, (access, mode): (&str, u8)) -> CsiVolumeClaimed {
     CsiVolumeClaimed {
         namespace: "default".into(),
@@ -542,7 +542,7 @@ pub(crate) fn requested(volume: &str, alloc: &str, (access, mode): (&str, u8)) -
     }
 }
 
-/// A claim of a time in which nobody noted what plugins call nodes.
+/// A claim of a time in which the names of nodes at plugins were not noted.
 pub(crate) fn published(volume: &str, alloc: &str, access: &str) -> CsiVolumeClaimed {
     CsiVolumeClaimed {
         published: true,

@@ -1,6 +1,6 @@
-//! What this server knows of calls to controllers whose end is not known: one that nobody answered
-//! may still be done. An attach that is done late leaves a volume attached that nobody claims, a
-//! detach that is done late takes it from the next one there.
+//! What this server knows of calls to controllers whose end is not known: a call without an answer
+//! may still be done. An attach that is done late leaves a volume attached without a claim, a
+//! detach that is done late takes it from the next claim there.
 //!
 //! What another server began before this one led is in no memory. A claim that was not taken in
 //! this term, and that says nothing of its attach, may have one under way; one that was on its way
@@ -45,9 +45,9 @@ pub(super) struct InDoubtCalls {
 struct PendingCalls {
     /// The term, and since when it is known.
     term: Option<(u64, Instant)>,
-    /// Claims that were taken in it, and of whose attach nothing is noted yet.
+    /// Claims that were taken in this term, and whose attach is not noted yet.
     taken: HashSet<ClaimKey>,
-    /// Claims whose way back began in it, and has not ended.
+    /// Claims whose way back began in this term, and has not ended.
     released: HashSet<ClaimKey>,
     /// Calls that were given up, and where.
     unanswered: HashMap<(CallStep, ClaimKey), GivenUp>,
@@ -55,7 +55,7 @@ struct PendingCalls {
     growing: HashSet<ClaimKey>,
 }
 
-/// Of calls to one place that were given up.
+/// The calls to one place that were given up.
 #[derive(Clone, Copy)]
 struct GivenUp {
     /// When; of those that make a volume larger, when the last began.
@@ -75,19 +75,19 @@ pub(super) struct PendingCall<'d> {
 }
 
 impl PendingCall<'_> {
-    /// It is made now: once more, where others were asked before.
+    /// It is made now: once more, where other controllers were called before.
     pub(super) fn again(&self) {
         *self.begun.lock() = Instant::now();
     }
 
-    /// All that was asked has answered.
+    /// All controllers that were called have answered.
     pub(super) fn answered(mut self) {
         if let Some((step, at)) = self.what.take() {
             self.in_doubt.known.lock().ends(step, &at);
         }
     }
 
-    /// The volume is so large now: what was asked for before and is done late changes nothing, by
+    /// The volume is so large now: what was requested before and is done late changes nothing, by
     /// the specification of `ControllerExpandVolume` (CSI 1.11).
     pub(super) fn grown(self, to: i64) {
         if let Some(what) = &self.what {
@@ -125,7 +125,7 @@ impl Drop for PendingCall<'_> {
 }
 
 impl PendingCalls {
-    /// A call is not under way any more, as far as anybody waits for it.
+    /// A call is not under way any more, as far as a caller waits for it.
     fn ends(&mut self, step: CallStep, at: &ClaimKey) {
         if step == CallStep::Grow {
             self.growing.remove(at);
@@ -154,7 +154,7 @@ impl InDoubtCalls {
         }
     }
 
-    /// A claim was taken now: nobody attached for it before.
+    /// A claim was taken now: no call attached for it before.
     pub(super) fn record_claim(&self, claim: ClaimKey) {
         self.known.lock().taken.insert(claim);
     }
@@ -164,7 +164,7 @@ impl InDoubtCalls {
         self.known.lock().taken.remove(claim);
     }
 
-    /// A claim is on its way back from now on: nobody detached for it before.
+    /// A claim is on its way back from now on: no call detached for it before.
     pub(super) fn record_release(&self, claim: ClaimKey) {
         self.known.lock().released.insert(claim);
     }
@@ -176,7 +176,7 @@ impl InDoubtCalls {
         known.released.remove(claim);
     }
 
-    /// Of claims on a volume nothing is left but what is held.
+    /// Keeps of the claims on a volume only those that are held.
     pub(super) fn retain(&self, (namespace, id): (&str, &str), held: impl Fn(&str) -> bool) {
         let mut known = self.known.lock();
         let kept = |key: &ClaimKey| key.0 != namespace || key.1 != id || held(&key.2);

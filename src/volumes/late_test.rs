@@ -1,4 +1,4 @@
-//! Calls of controllers that are done when nobody waits for them any more.
+//! Calls of controllers that are done when no caller waits for them any more.
 
 use drover_events::csi::state;
 use drover_events::model::status::access_mode::SINGLE_NODE_WRITER as ONE;
@@ -22,7 +22,7 @@ async fn claimed(nodes: usize, fault: Fault) -> (World, String) {
     let world = World::new(nodes);
     world.volume("data", ONE);
     let alloc = world.alloc(1, 0, "data", ONE);
-    // Wherever it is asked.
+    // On whichever node it is called.
     world.strict.fault(ATTACH, &vec![fault; nodes]);
     world.claim("data", &alloc).await.unwrap_err();
     world.strict.heal();
@@ -40,7 +40,7 @@ async fn finishes(world: &World, alloc: &str) {
             (done, _) => Err(format!("{done:?}")),
         }
     };
-    eventually_async("it settles", LONG, once).await.unwrap();
+    eventually_async("it is freed", LONG, once).await.unwrap();
 }
 
 #[tokio::test]
@@ -54,9 +54,9 @@ async fn csi_34_an_attach_that_is_done_late_leaves_nothing_attached() {
         world.unpublish("data", &alloc).await.unwrap();
         assert!(!world.strict.is_idle(), "it was attached after that");
         assert_eq!(world.past("data"), [state::DETACH_UNCONFIRMED], "{falls}");
-        // Its client asks again, and has nothing to wait for.
+        // Its client calls again, and has nothing to wait for.
         assert_eq!(world.unpublish("data", &alloc).await, Ok(0));
-        // It holds nobody up who comes to the same node; to another one the plugin lets nobody.
+        // It holds up no claim on the same node; to another one the plugin attaches for no claim.
         assert!(!world.row("data").in_use());
         world.alloc_goes(&alloc);
         if falls {
@@ -89,7 +89,7 @@ async fn an_attach_that_was_answered_leaves_no_doubt() {
         assert!(world.row("data").is_at_rest(), "{fault:?}");
         assert_eq!(world.strict.count(DETACH), 1);
     }
-    // Of several that were asked, one did not answer.
+    // Of several that were called, one did not answer.
     let (world, alloc) = claimed(2, Fault::Says(Code::Timeout)).await;
     world.claim("data", &alloc).await.unwrap();
     world.unpublish("data", &alloc).await.unwrap();
@@ -145,7 +145,7 @@ async fn after_a_detach_that_nobody_answered_nobody_attaches_there_for_a_while()
         finishes(&world, &alloc).await;
         assert!(world.strict.wrong().is_empty());
         let again = usize::from(fault.is_some());
-        assert_eq!(world.strict.count(DETACH), 1 + again, "nothing settled");
+        assert_eq!(world.strict.count(DETACH), 1 + again, "no other detach");
     }
 }
 
@@ -154,7 +154,7 @@ async fn by_force_a_volume_is_detached_where_nobody_claims_it_and_never_where_so
     let (world, alloc) = claimed(2, Fault::Later).await;
     world.unpublish("data", &alloc).await.unwrap();
     finishes(&world, &alloc).await;
-    // As after an attach that came later than anybody waits for.
+    // As after an attach that came later than any caller waits for.
     let next = world.alloc(2, 0, "data", ONE);
     world.claim("data", &next).await.unwrap();
     let detach = async |node: usize, force: bool| {
@@ -197,7 +197,7 @@ async fn a_volume_that_may_still_be_deleted_is_given_to_nobody_whoever_leads() {
         assert_eq!(refused.to_string(), text);
         assert!(refused.is_recoverable());
         assert_eq!(world.strict.count(ATTACH), 0);
-        // Nobody deletes it again: it is given back when it cannot be deleted any more.
+        // No call deletes it again: it is given back when it cannot be deleted any more.
         let place = ("default", "data");
         let origin = Origin::default();
         let kept = eventually_async("it is given back", LONG, async || {
@@ -217,7 +217,7 @@ async fn a_delete_that_is_refused_does_not_end_an_earlier_one() {
         let alloc = world.alloc(1, 0, "data", ONE);
         world.strict.fault(DELETE, &[Fault::Later]);
         delete(&world).await.unwrap_err();
-        // Whoever says it again is answered, or not even heard; the first call goes on.
+        // A repeated delete is answered, or does not even reach the node; the first call continues.
         let refusal = [Fault::Says(Code::Unavailable)];
         world.strict.fault(DELETE, &refusal);
         if !reached {
@@ -262,7 +262,7 @@ async fn a_volume_that_its_plugin_does_not_delete_is_used_again_at_once() {
         world.claim("data", &alloc).await.unwrap();
         world.unpublish("data", &alloc).await.unwrap();
     }
-    // One that claims while it is deleted gets nothing, and the plugin is not asked for it.
+    // One that claims while it is deleted gets nothing, and the plugin is not called for it.
     let calls = world.strict.count(ATTACH);
     world.strict.fault(DELETE, &[Fault::Slow(2_000)]);
     let comes = async {
@@ -329,7 +329,7 @@ async fn csi_31_why_a_volume_that_is_being_deleted_is_not_gone_is_told_until_it_
     let error = delete(&world).await;
     assert_eq!(why(&world), Some(error.clone()));
     assert!(error.starts_with("controller delete volume: "), "{error}");
-    // What another leader was told is not known to the next one.
+    // What another leader got as an answer is not known to the next one.
     world.elect();
     assert_eq!(why(&world), None);
     let stays = async || {

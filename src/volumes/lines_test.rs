@@ -1,4 +1,4 @@
-//! Who stands in line for a plugin, and whom that holds up.
+//! The calls that stand in line for a plugin, and what they hold up.
 
 use std::sync::atomic::Ordering;
 
@@ -55,7 +55,7 @@ async fn who_waits_in_line_for_too_long_is_told_that_nothing_was_done() {
     let late = late.expect("it does not wait for ever").unwrap_err();
     assert_eq!(late.code, Code::Unavailable);
     assert!(late.text.contains("64 other calls"), "{late}");
-    // Nor is a volume kept from anybody by a delete that is not made.
+    // Nor is a volume kept from any claim by a delete that is not made.
     world.volume("other", ONE);
     let (key, index) = (("default".to_owned(), "other".to_owned()), world.index());
     let (secrets, origin) = (Secrets::default(), Origin::default());
@@ -71,7 +71,7 @@ async fn vw_02_what_waits_in_line_for_a_plugin_is_not_asked_in_another_term() {
     let (line, _) = world.volumes.plugin_calls.in_line();
     let key = || (node_id(0), PLUGIN.to_owned());
     let requested = || world.strict.count("ControllerAttachVolume");
-    // The first goes on in the term in which it came: so it is known where the second waits.
+    // The first continues in the term in which it came: so it is known where the second waits.
     for (number, terms) in [(1, 0), (2, 1)] {
         let volume = format!("data-{number}");
         world.volume(&volume, ONE);

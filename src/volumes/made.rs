@@ -1,4 +1,4 @@
-//! Volumes that a plugin makes: what it may be asked for, and what of its answer is taken.
+//! Volumes that a plugin makes: what may be requested of it, and which part of its answer is taken.
 
 use drover_events::model::{CsiTopology, CsiTopologyRequest, CsiVolume};
 
@@ -58,8 +58,8 @@ impl Volumes {
         Ok(volume)
     }
 
-    /// Where a volume is to be, if that is said. A plugin that knows of no places is not asked for
-    /// one: the specification forbids it.
+    /// Where a volume is to be, if that is said. A plugin that knows of no places gets no such
+    /// request: the specification forbids it.
     fn places(&self, volume: &CsiVolume) -> Result<Option<CsiTopologyRequest>, StepError> {
         let said = |requested: &&CsiTopologyRequest| {
             !requested.required.is_empty() || !requested.preferred.is_empty()
@@ -82,18 +82,18 @@ impl Volumes {
     }
 }
 
-/// Refuses a volume that its plugin made from something else than was asked for.
+/// Refuses a volume that its plugin made from something else than was requested.
 fn is_made_from(
     requested: &CsiVolume,
     made: &ControllerCreateVolumeResponse,
 ) -> Result<(), StepError> {
-    // A snapshot goes before a volume, as where it is asked for.
+    // A snapshot goes before a volume, as where it is requested.
     let wanted = match (requested.snapshot_id.as_str(), requested.clone_id.as_str()) {
         ("", clone) => ("", clone),
         (snapshot, _) => (snapshot, ""),
     };
     let (snapshot, clone) = (made.snapshot_id.as_str(), made.clone_id.as_str());
-    // Where nothing was asked for, what it is filled from is the plugin's own affair.
+    // Where nothing was requested, what it is filled from is the plugin's own affair.
     if wanted == ("", "") || wanted == (snapshot, clone) {
         return Ok(());
     }

@@ -92,7 +92,7 @@ async fn csi_46_a_plugin_that_knows_no_places_is_asked_for_none() {
         let refused = create(required, preferred).await.unwrap_err();
         assert_eq!(refused.to_string(), text);
     }
-    assert_eq!(world.strict.calls(), [""; 0], "nobody was asked");
+    assert_eq!(world.strict.calls(), [""; 0], "no plugin was called");
     create(vec![], vec![]).await.unwrap();
     assert_eq!(world.strict.made_as("made-new").requested_topologies, None);
 }

@@ -13,24 +13,24 @@
 //! 1. A volume is claimed in the log before its controller attaches it, so two writers never come
 //!    to the plugin at once (CSI-24).
 //! 2. A step is recorded after its call succeeded, never before (CSI-31), and nothing is recorded
-//!    that changes nothing. Whoever comes after a crash repeats at most the step that was under
+//!    that changes nothing. The next call after a crash repeats at most the step that was under
 //!    way, which plugins bear (CSI-34).
-//! 3. A controller detaches a volume from a node only when nobody there holds it, or still has to
-//!    let go of it: found in the state at that moment, while nobody attaches it there (CSI-35).
-//!    What it attaches for several on one node it attaches in one way.
-//! 4. What nobody answered may be done late. A claim of which an attach may still be under way is
-//!    free once it is detached, and its volume is detached from there again until that has ended;
-//!    where a detach may be under way, nobody attaches for a while. Both are noted with the claim,
-//!    whose detach is unconfirmed (`in_doubt`).
-//! 5. A volume that is being deleted at its provider is given to nobody, whoever leads, before the
-//!    call is made and until it has ended.
-//! 6. A volume that is being made larger at its provider is given to nobody meanwhile, nor while a
-//!    call that nobody answered may still make it larger. That a node may have a part to do then
-//!    is in the log before the call is made, and until a node that has it says that it did, or the
-//!    plugin that it need not.
+//! 3. A controller detaches a volume from a node only when no allocation there holds it, or still
+//!    has to let go of it: found in the state at that moment, while no call attaches it there
+//!    (CSI-35). What it attaches for several on one node it attaches in one way.
+//! 4. A call without an answer may be done late. A claim of which an attach may still be under way
+//!    is free once it is detached, and its volume is detached from there again until that has
+//!    ended; where a detach may be under way, no call attaches for a while. Both are noted with the
+//!    claim, whose detach is unconfirmed (`in_doubt`).
+//! 5. A volume that is being deleted at its provider is given to no allocation, whichever server
+//!    leads, before the call is made and until it has ended.
+//! 6. A volume that is being made larger at its provider is given to no allocation meanwhile, nor
+//!    while a call without an answer may still make it larger. That a node may have a part to do
+//!    then is in the log before the call is made, and until a node that has it says that it did, or
+//!    the plugin that it need not.
 //! 7. A server that does not lead calls no plugin (VW-02): each call is made in the term in which
 //!    it was decided, after a majority has confirmed that this server leads. Lists change nothing
-//!    and are asked for by anybody.
+//!    and are made on every server.
 
 mod claim;
 mod grow;
@@ -180,7 +180,7 @@ pub struct PageQuery {
     pub token: String,
 }
 
-/// What of a volume waits to be given back.
+/// The part of a volume that waits to be given back.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PendingRelease {
     /// The claim of an allocation, by its id.

@@ -1,5 +1,5 @@
-//! Every fault of every call, and a leader that falls at every point where it waits: the same asked
-//! again ends well.
+//! Every fault of every call, and a leader that falls at every point where it waits: the same
+//! request made again ends well.
 
 use drover_events::model::CsiVolume;
 use drover_events::model::status::access_mode::{
@@ -78,8 +78,8 @@ async fn every_fault_of_every_call_is_made_good_by_asking_again() {
     );
 }
 
-/// A leader falls at every point where it waits, at which nobody knows what was done: the next one
-/// goes on from what is recorded.
+/// A leader falls at every point where it waits, at which it is not known what was done: the next
+/// one continues from what is recorded.
 #[tokio::test]
 async fn a_leader_that_falls_at_any_point_leaves_nothing_undone() {
     let mut world = World::new(1);
@@ -123,7 +123,7 @@ async fn csi_34_what_the_state_forgot_is_taken_from_a_node_that_is_back() {
     world.claim("data", &alloc).await.unwrap();
     world.strict.mount("data", &node_id(0), &alloc, true);
     world.alloc_is(&alloc, "lost");
-    // The node is given up while it lives: nobody can ask it.
+    // The node is given up while it lives: it cannot be called.
     world.node_is_given_up(0);
     world.unpublish("data", &alloc).await.unwrap();
     assert!(!world.row("data").in_use());
@@ -138,7 +138,7 @@ async fn csi_34_what_the_state_forgot_is_taken_from_a_node_that_is_back() {
         .strict
         .fault("NodeDetachVolume", &[Fault::Says(Code::Unavailable)]);
     let error = world.give_back("data", &alloc, 0).await.unwrap_err();
-    assert!(error.is_recoverable(), "{error}: the client asks again");
+    assert!(error.is_recoverable(), "{error}: the client calls again");
     world.give_back("data", &alloc, 0).await.unwrap();
     assert!(world.strict.mounted_on(&node_id(0)).is_empty());
     assert_eq!(world.strict.count("ControllerDetachVolume"), 1);
@@ -193,7 +193,7 @@ async fn a_volume_is_attached_to_a_node_in_one_way_whoever_uses_it_there() {
     for alloc in [&reads, &other] {
         world.unpublish("data", alloc).await.unwrap();
     }
-    // Only a plugin that says it can is asked for one that is only to be read.
+    // Only a plugin that says it can is requested to attach one that is only to be read.
     for (can, reported) in [(false, "false"), (true, "true")] {
         world.node_reads_only(0, can);
         world.claim_as("data", &other, mode::READ).await.unwrap();

@@ -90,7 +90,7 @@ impl Volumes {
     }
 
     /// Registers volumes that their provider has already, once a controller says that they can be
-    /// used as they are to be (CSI-02); grows those that are asked to be larger.
+    /// used as they are to be (CSI-02); grows those that are requested to be larger.
     ///
     /// # Errors
     /// A refusal, before any call or of the plugin.
@@ -231,7 +231,7 @@ impl Volumes {
     /// Makes snapshots of volumes of a namespace.
     ///
     /// # Errors
-    /// There is no such volume, or the plugin does not make one.
+    /// The volume does not exist, or the plugin does not make one.
     pub async fn create_snapshots(
         &self,
         namespace: &str,
@@ -473,8 +473,8 @@ impl Volumes {
         Ok(secrets)
     }
 
-    /// Asks a controller whether the provider has the volume, and whether it can be used as
-    /// requested; a plugin without controllers is not asked.
+    /// Calls a controller to learn whether the provider has the volume, and whether it can be used
+    /// as requested; a plugin without controllers is not called.
     async fn validate_at_controller(
         &self,
         volume: &CsiVolume,

@@ -47,7 +47,7 @@ async fn csi_02_what_is_known_of_a_volume_is_shown_to_no_other_plugin() {
             assert_eq!(refused.to_string(), text, "{work}");
         }
     }
-    assert_eq!(world.strict.calls(), [""; 0], "nobody was asked");
+    assert_eq!(world.strict.calls(), [""; 0], "no plugin was called");
     let same = vec![volume("data", ONE)];
     let registered = world.volumes.register(same, &Origin::default()).await;
     registered.unwrap();
@@ -151,7 +151,7 @@ async fn csi_03_a_volume_that_is_registered_is_where_its_request_says() {
     register(requested(&["z1", "z2"], &[])).await.unwrap();
     let is = || world.row("data").volume.topologies.to_vec();
     assert_eq!(is(), [zone("z1"), zone("z2")]);
-    // The same again changes nothing, and nothing else can be said of it.
+    // The same again changes nothing, and other topologies are refused.
     register(requested(&["z1", "z2"], &[])).await.unwrap();
     let mut moved = volume("data", ONE);
     moved.topologies = vec![zone("z3")].into();

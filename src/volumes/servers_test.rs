@@ -168,17 +168,17 @@ impl Three {
         three
     }
 
-    /// The server that leads and is none of these.
+    /// The server that leads and is not among these.
     async fn leader(&self, but: &[&str]) -> &Server {
         let found = eventually("a leader", LONG, || {
             let mut servers = self.servers.iter();
             let leads = |server: &&Server| server.leads() && !but.contains(&&*server.name);
-            servers.find(leads).ok_or("nobody leads")
+            servers.find(leads).ok_or("no server leads")
         });
         found.await.unwrap()
     }
 
-    /// Has whoever leads take a command, and waits until all have applied it.
+    /// Has the leader take a command, and waits until all have applied it.
     async fn submit(&self, command: Arc<dyn Command>) {
         let once = async || {
             let leader = self.leader(&[]).await;
@@ -216,7 +216,7 @@ fn run(test: impl Future<Output = ()>) {
     runtime.block_on(test);
 }
 
-/// Asks a server for a claim until it is given.
+/// Requests a claim of a server until it is given.
 async fn claimed(server: &Server, alloc: &str) {
     let once = async || {
         let taken = server.volumes.claim(claim(alloc), Origin::default()).await;
@@ -225,7 +225,7 @@ async fn claimed(server: &Server, alloc: &str) {
     eventually_async("a claim", LONG, once).await.unwrap();
 }
 
-/// Who is cut off may still think that it leads, and gives nothing back.
+/// A server that is cut off may still think that it leads, and gives nothing back.
 async fn gives_nothing_back(server: &Server, alloc: &str) {
     let origin = Origin::default();
     let place = ("default", "data");
@@ -249,7 +249,7 @@ fn vw_02_vw_04_a_leader_that_is_cut_off_calls_nothing_more_and_the_next_one_goes
         let three = Three::start().await;
         let (one, two) = (harness::alloc_id(1), harness::alloc_id(2));
         let first = three.leader(&[]).await;
-        // It falls between attach and mount: the client asks the next one, and mounts.
+        // It falls between attach and mount: the client calls the next one, and mounts.
         claimed(first, &one).await;
         three.cut(first);
         let calls = first.requested();
@@ -264,7 +264,7 @@ fn vw_02_vw_04_a_leader_that_is_cut_off_calls_nothing_more_and_the_next_one_goes
         );
 
         gives_nothing_back(first, &one).await;
-        assert_eq!(first.requested(), calls, "VW-02: it asks no plugin");
+        assert_eq!(first.requested(), calls, "VW-02: it calls no plugin");
 
         // The next one falls in the middle of the release, at its controller.
         three.strict.fault(DETACH, &[Fault::Hangs]);
@@ -275,7 +275,7 @@ fn vw_02_vw_04_a_leader_that_is_cut_off_calls_nothing_more_and_the_next_one_goes
             .submit(end, Origin::default())
             .await
             .unwrap();
-        let waited = eventually("it is asked", LONG, || {
+        let waited = eventually("it is called", LONG, || {
             (three.strict.count(DETACH) == 1)
                 .then_some(())
                 .ok_or("not yet")
@@ -285,7 +285,7 @@ fn vw_02_vw_04_a_leader_that_is_cut_off_calls_nothing_more_and_the_next_one_goes
         three.cut(second);
         drop(watching);
         let third = three.leader(&[&first.name, &second.name]).await;
-        // No event tells it: it looks at every volume once (VW-04).
+        // No event reports it: it looks at every volume once (VW-04).
         let _watching = third.watches();
         claimed(third, &two).await;
         three.strict.mount("data", &node_id(1), &two, true);
@@ -366,9 +366,9 @@ fn csi_24_two_servers_that_claim_at_once_give_a_volume_of_one_writer_to_one() {
         };
         let (late, ()) = tokio::join!(late, next);
         assert!(!matches!(late, Ok(Ok(_))), "{late:?}");
-        assert_eq!(first.requested(), calls, "it asks no plugin");
+        assert_eq!(first.requested(), calls, "it calls no plugin");
 
-        // Asked again, it is refused by whoever leads now.
+        // A repeated request is refused by the server that leads now.
         let refused = eventually_async("a refusal", LONG, async || {
             let leader = three.leader(&[]).await;
             let taken = leader.volumes.claim(claim(&one), Origin::default()).await;

@@ -1,4 +1,4 @@
-//! What each step of a volume's life asks, refuses and says.
+//! What each step of a volume's life requests, refuses and says.
 
 use drover_events::csi::{CsiVolumeClaimed, mode, state};
 use drover_events::model::status::access_mode::{
@@ -83,7 +83,7 @@ async fn csi_32_a_node_detaches_what_was_read_as_read_and_what_was_written_as_wr
 
 #[tokio::test]
 async fn csi_36_what_the_controller_released_already_ends_free() {
-    // Whoever recorded the step fell before the last one.
+    // The server that recorded the step fell before the last one.
     let (world, alloc) = mounted(1).await;
     for to in [state::NODE_DETACHED, state::CONTROLLER_DETACHED] {
         world.direct.command(&step(&alloc, to)).unwrap();
@@ -92,11 +92,11 @@ async fn csi_36_what_the_controller_released_already_ends_free() {
     assert!(world.row("data").in_use(), "it is not free before it is");
     let calls = world.strict.calls().len();
     world.unpublish("data", &alloc).await.unwrap();
-    assert_eq!(world.strict.calls().len(), calls, "nobody is asked again");
+    assert_eq!(world.strict.calls().len(), calls, "no call is made again");
     assert!(!world.row("data").in_use());
-    // The controller did it, and nobody heard of it, however often.
+    // The controller did it, and its answer was lost, however often.
     let (world, alloc) = mounted(2).await;
-    // Both controllers are asked, twice.
+    // Both controllers are called, twice.
     world.strict.fault(DETACH, &[Fault::Lost; 4]);
     for _ in 0..2 {
         let error = world.unpublish("data", &alloc).await.unwrap_err();
@@ -155,7 +155,7 @@ async fn csi_42_a_forced_removal_asks_no_plugin() {
         force,
         deleted: false,
     };
-    // Nobody has it; somebody lives; all are dead, with the volume still on the node.
+    // No allocation has it; one lives; all are dead, with the volume still on the node.
     let world = World::new(1);
     world.volume("data", ONE);
     world.direct.command(&gone(true)).unwrap();
@@ -167,13 +167,13 @@ async fn csi_42_a_forced_removal_asks_no_plugin() {
     assert!(world.row("data").in_use());
     world.alloc_is(&alloc, "complete");
     world.direct.command(&gone(true)).unwrap();
-    // Who still gives it back finds nothing to do.
+    // An allocation that still gives it back finds nothing to do.
     assert_eq!(world.unpublish("data", &alloc).await, Ok(0));
     let (key, node, origin) = (key("data"), node_id(0), Origin::default());
     let missing = world.volumes.detach(&key, (&node, false), &origin).await;
     let missing = missing.unwrap_err().to_string();
     assert_eq!(missing, "volume not found: data");
-    assert_eq!(world.strict.calls(), calls, "no plugin was asked");
+    assert_eq!(world.strict.calls(), calls, "no plugin was called");
     assert!(
         !world.strict.is_idle(),
         "it is where it was: that is for detach to do"
@@ -235,7 +235,7 @@ async fn plg_06_a_controller_that_is_named_is_checked_and_one_that_is_not_is_cho
     world.way.cut.lock().insert(node_id(1));
     let text = "no path to a node with a controller of plugin \"strict\"";
     assert_eq!(ask(&node_id(1)).await, Err(text.to_owned()));
-    assert_eq!(world.strict.calls(), calls, "nobody was asked instead");
+    assert_eq!(world.strict.calls(), calls, "no other was called instead");
 }
 
 #[tokio::test]

@@ -13,9 +13,9 @@ pub(super) struct Storage {
     pub(super) attached: BTreeMap<(String, String), String>,
     /// Volume, node and allocation; and whether it writes.
     pub(super) mounted: BTreeMap<(String, String, String), bool>,
-    /// By allocation: what was asked for when it let go of its volume last.
+    /// By allocation: what was requested when it let go of its volume last.
     pub(super) unmounted: BTreeMap<String, NodeDetachVolumeRequest>,
-    /// With what was asked for.
+    /// With what was requested.
     pub(super) made: BTreeMap<String, ControllerCreateVolumeRequest>,
     pub(super) sizes: BTreeMap<String, i64>,
     pub(super) calls: Vec<String>,
@@ -27,9 +27,9 @@ pub(super) struct Storage {
     pub(super) late: Vec<(&'static str, Bytes)>,
     /// What is done after the next detach, or before the next attach.
     pub(super) later: Vec<(&'static str, Bytes)>,
-    /// It does what was asked for long ago.
+    /// It does what was requested long ago.
     pub(super) strays: bool,
-    /// What was attached when nobody waited for it any more.
+    /// What was attached when no caller waited for it any more.
     pub(super) stray: BTreeSet<(String, String)>,
     /// Calls that take their time.
     pub(super) busy: usize,

@@ -1,5 +1,5 @@
 //! A plugin in memory that refuses whatever comes in the wrong order and remembers what should
-//! never have been asked of it.
+//! never have been requested of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
@@ -32,15 +32,15 @@ pub(crate) enum Fault {
     Says(Code),
     /// It hangs until the caller gives up.
     Hangs,
-    /// The plugin takes so many turns, also when nobody waits for it any more.
+    /// The plugin takes so many turns, also when no caller waits for it any more.
     Slow(usize),
-    /// The plugin takes its time until it is [let go on](Strict::let_go), also when nobody waits
+    /// The plugin takes its time until it is [let go on](Strict::let_go), also when no caller waits
     /// for it any more.
     Held,
-    /// The plugin does it later, and before whatever is asked next; nobody hears of it.
+    /// The plugin does it later, and before the next request; no caller gets its answer.
     Late,
-    /// The plugin does it after it has detached a volume, or before it attaches one; nobody hears
-    /// of it.
+    /// The plugin does it after it has detached a volume, or before it attaches one; no caller gets
+    /// its answer.
     Later,
     /// It comes to the plugin twice.
     Twice,
@@ -51,7 +51,7 @@ pub(crate) enum Fault {
 /// The volume that a plugin names when it lies.
 pub(crate) const ANOTHER: &str = "made-another";
 
-/// Lets others go on, so often.
+/// Lets other tasks run, so often.
 pub(crate) async fn turns(mut many: usize) {
     poll_fn(|context| {
         if many == 0 {
@@ -163,20 +163,20 @@ impl Strict {
         self.storage.lock().attached[&place].clone()
     }
 
-    /// Who has volumes mounted on a node: volume, allocation.
+    /// The allocations that have volumes mounted on a node: volume, allocation.
     pub(crate) fn mounted_on(&self, node: &str) -> Vec<(String, String)> {
         let storage = self.storage.lock();
         let there = storage.mounted.keys().filter(|(_, at, _)| at == node);
         there.map(|(of, _, by)| (of.clone(), by.clone())).collect()
     }
 
-    /// Whether calls are under way that nobody may wait for.
+    /// Whether calls are under way that no caller may wait for.
     pub(crate) fn is_busy(&self) -> bool {
         let storage = self.storage.lock();
         storage.busy > 0 || !storage.late.is_empty() || !storage.later.is_empty()
     }
 
-    /// What was asked before is done before anything else; whether there was anything.
+    /// What was requested before is done before anything else; whether there was anything.
     pub(crate) async fn catches_up(&self) -> bool {
         let late = std::mem::take(&mut self.storage.lock().late);
         let any = !late.is_empty();
@@ -187,7 +187,7 @@ impl Strict {
         any
     }
 
-    /// What was asked long before is done at last.
+    /// What was requested long before is done at last.
     pub(crate) async fn strays(&self) {
         let later = std::mem::take(&mut self.storage.lock().later);
         for (method, body) in later {
@@ -211,12 +211,12 @@ impl Strict {
         self.storage.lock().gone.remove(node);
     }
 
-    /// What was asked, in order.
+    /// The requests, in order.
     pub(crate) fn calls(&self) -> Vec<String> {
         self.storage.lock().calls.clone()
     }
 
-    /// A call that is held goes on, or the next one that would be.
+    /// A call that is held continues, or the next one that would be.
     pub(crate) fn let_go(&self) {
         self.goes_on.add_permits(1);
     }
@@ -228,22 +228,22 @@ impl Strict {
             .count()
     }
 
-    /// What should never have been asked.
+    /// What should never have been requested.
     pub(crate) fn wrong(&self) -> Vec<String> {
         self.storage.lock().wrong.clone()
     }
 
-    /// What was asked for when a volume was made.
+    /// What was requested when a volume was made.
     pub(crate) fn made_as(&self, volume: &str) -> ControllerCreateVolumeRequest {
         self.storage.lock().made[volume].clone()
     }
 
-    /// What was asked for when an allocation let go of its volume last.
+    /// What was requested when an allocation let go of its volume last.
     pub(crate) fn unmounted_as(&self, alloc: &str) -> NodeDetachVolumeRequest {
         self.storage.lock().unmounted[alloc].clone()
     }
 
-    /// How large a volume is, where it was ever said.
+    /// How large a volume is, where that is known.
     pub(crate) fn size(&self, volume: &str) -> Option<i64> {
         self.storage.lock().sizes.get(volume).copied()
     }
@@ -296,7 +296,7 @@ impl Strict {
             && !self.shared.load(Ordering::SeqCst)
         {
             let text = format!("{volume} goes to {node} while it is on {at}");
-            // Nobody knows of what was attached too late, until it is detached again.
+            // What was attached too late is not known, until it is detached again.
             let known = !storage.stray.contains(&(volume, at.clone()));
             if known && !storage.strays {
                 storage.wrong.push(text.clone());
@@ -563,7 +563,7 @@ impl Strict {
         }
     }
 
-    /// What was begun is ended, whoever waits for it.
+    /// What was begun is ended, whether or not a caller waits for it.
     async fn slowly(
         self: &Arc<Self>,
         pause: impl Future<Output = ()> + Send + 'static,

@@ -31,7 +31,7 @@ const CONTROLLER: &str = "could not detach from controller: ";
 
 impl Volumes {
     /// Gives a claim back, as far as it can be done now. What is done already is not done again;
-    /// of a claim that is not there nothing is left to do.
+    /// nothing is left to do for a claim that is not there.
     ///
     /// # Errors
     /// Why the next step cannot be done now; the claim stays where it is, and the watcher tries
@@ -45,7 +45,7 @@ impl Volumes {
         self.release((namespace, id), (alloc, false), origin).await
     }
 
-    /// Goes on with a release that is pending ([`Volumes::to_release`]), as the watcher does: also
+    /// Continues a release that is pending ([`Volumes::to_release`]), as the watcher does: also
     /// with one that is free and whose detach is only unconfirmed.
     ///
     /// # Errors
@@ -70,10 +70,10 @@ impl Volumes {
     ) -> Result<u64, StepError> {
         self.must_lead()?;
         let key: ClaimKey = (namespace.to_owned(), id.to_owned(), alloc.to_owned());
-        // Its cause is what became of the allocation, whether client, watcher or operator asks.
+        // Its cause is what became of the allocation, whether client, watcher or operator calls.
         let became = self.projections.view().modify_index::<Allocs>(alloc)?;
-        // The client, the watcher and an operator may ask at once: the first one's request does it,
-        // the others find it done.
+        // The client, the watcher and an operator may call at once: the first one's request does
+        // it, the others find it done.
         let _guard = self.release_locks.lock(key.clone()).await;
         let mut release = Release {
             volumes: self,
@@ -147,7 +147,7 @@ impl Volumes {
         Ok(index)
     }
 
-    /// Asks a node to detach a volume that an allocation has.
+    /// Requests a node to detach a volume that an allocation has.
     async fn detach_on_node(
         &self,
         volume: &Volume,
@@ -172,8 +172,8 @@ impl Volumes {
         detached.map(drop).map_err(StepError::of(NODE))
     }
 
-    /// Asks a controller to detach the volume from the node; an empty node id means from all nodes.
-    /// The caller holds the lock of that place.
+    /// Requests a controller to detach the volume from the node; an empty node id means from all
+    /// nodes. The caller holds the lock of that place.
     async fn controller_detach(
         &self,
         volume: &Volume,
@@ -201,7 +201,7 @@ impl Volumes {
     /// Cancels the deletion of a volume, once no delete of it can be under way.
     ///
     /// # Errors
-    /// One may still be.
+    /// A delete may still be under way.
     async fn cancel_deletion(
         &self,
         (namespace, id): (&str, &str),
@@ -224,7 +224,7 @@ impl Volumes {
         let passed = u64::try_from(unix_nanos().saturating_sub(since)).unwrap_or_default();
         if Duration::from_nanos(passed) < self.max_call_age {
             let known = self.last_errors((namespace, id)).contains_key(DELETION_KEY);
-            let text = "a delete of it that nobody answered may still be under way";
+            let text = "a delete of it without an answer may still be under way";
             let unsure = StepError::from(Refusal::new(Code::Unavailable, text));
             // The reason a delete got no answer is kept where that delete was requested.
             if !known {
@@ -273,7 +273,8 @@ impl Volumes {
         self.note(claim, origin).await
     }
 
-    /// What of a volume is to be given back: past claims, and what was to be deleted (CSI-27).
+    /// The parts of a volume that are to be given back: past claims, and what was to be deleted
+    /// (CSI-27).
     ///
     /// # Errors
     /// The state cannot be read.
@@ -293,11 +294,11 @@ impl Volumes {
     }
 
     /// Gives back whatever allocations that have ended, or are gone, still hold of a volume on a
-    /// node (CSI-38). Those that live are not touched. By force its controller is asked to detach
+    /// node (CSI-38). Those that live are not touched. By force its controller is called to detach
     /// it from there also where no claim on that node is known.
     ///
     /// # Errors
-    /// There is nothing of the kind, or a step cannot be done.
+    /// There is nothing to detach from the node, or a step cannot be done.
     pub async fn detach(
         &self,
         key: &Key,
@@ -377,7 +378,7 @@ struct Release<'v> {
     key: &'v ClaimKey,
     origin: Origin,
     index: u64,
-    /// Whose release every line of the log is about.
+    /// The span of the log's lines about one release.
     span: tracing::Span,
 }
 
@@ -443,7 +444,7 @@ impl Release<'_> {
         tracing::trace!("a claim is free");
         match self.load()? {
             None => Ok(()),
-            // It must not look done: a client that waits for it would ask again at once.
+            // It must not look done: a client that waits for it would request it again at once.
             Some(_) => Err(Refusal::internal("the end of the claim could not be recorded").into()),
         }
     }
@@ -567,7 +568,7 @@ impl Release<'_> {
     }
 
     /// What the plugin calls the claim's node. Where that is not known any more, and no other claim
-    /// has the volume, it is detached from all nodes: an empty name says so.
+    /// has the volume, it is detached from all nodes: an empty name means that.
     fn name_of_node(&self, claim: &CsiVolumeClaimed) -> Result<String, StepError> {
         if !claim.external_node_id.is_empty() {
             return Ok(claim.external_node_id.clone());

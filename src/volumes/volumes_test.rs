@@ -338,7 +338,7 @@ async fn plg_05_controllers_have_their_turn_and_the_next_one_is_asked_where_one_
     world
         .claim("data", &alloc)
         .await
-        .expect("the next one is asked");
+        .expect("the next one is called");
     for node in 0..3 {
         world.way.cut.lock().insert(node_id(node));
     }
@@ -457,7 +457,7 @@ async fn a_call_that_hangs_ends_and_is_told_by_its_step() {
     assert_eq!(world.past("data"), [state::UNPUBLISHING]);
 }
 
-/// Who leads no more, knowing it or not.
+/// A server leads no more, knowing it or not.
 fn falls(world: &World, knows: bool) {
     use std::sync::atomic::Ordering::SeqCst;
     match knows {
@@ -496,7 +496,7 @@ async fn vw_02_what_a_plugin_answers_after_its_leader_fell_is_not_noted() {
     world.volume("data", ONE);
     let alloc = world.alloc(1, 0, "data", ONE);
     world.strict.fault(ATTACH, &[Fault::Slow(5_000)]);
-    // Its answer is lost: with one controller there is no next one, and nobody asks again.
+    // Its answer is lost: with one controller there is no next one, and it is not called again.
     let fall = async {
         turns(10).await;
         falls(&world, true);

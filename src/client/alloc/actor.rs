@@ -31,7 +31,7 @@ const MAX_SLEEP: Duration = Duration::from_secs(60);
 /// The longest grace of tasks whose agent keeps nothing, nanoseconds.
 const EPHEMERAL_GRACE: i64 = SECOND;
 
-/// Waits for the journal to have what it told.
+/// Waits until the journal has what was sent with it.
 type Ack = oneshot::Sender<Result<(), String>>;
 
 /// The actor of one allocation.
@@ -89,7 +89,7 @@ impl Actor {
                     held = self.take_inputs(msg, &mut rx, (&mut actions, &mut acks));
                 }
                 Some(Msg::Seen(reply)) => {
-                    // Who was dropped meanwhile needs no answer.
+                    // A caller that was dropped meanwhile needs no answer.
                     let _ = reply.send(());
                     continue;
                 }
@@ -101,7 +101,7 @@ impl Actor {
                 }
                 Some(Msg::Detach(reply)) => {
                     self.end_hooks().await;
-                    // The journal is let go before anybody is told.
+                    // The journal is let go before the end is reported.
                     drop(self);
                     let _ = reply.send(());
                     return;
@@ -112,7 +112,7 @@ impl Actor {
         }
     }
 
-    /// Takes an input, and those that wait behind it; gives back what follows and is none.
+    /// Takes an input and those that wait behind it; returns what follows and is no input.
     fn take_inputs(
         &mut self,
         first: Msg,
@@ -173,7 +173,7 @@ impl Actor {
         self.follow_deployment(&alloc)
     }
 
-    /// The health is told anew to another deployment.
+    /// Health is reported anew to another deployment.
     fn follow_deployment(&mut self, alloc: &Allocation) -> Vec<Action> {
         let id = &alloc.deployment_id;
         if id.is_empty() || self.shared.machine.lock().follows(id) {
@@ -185,7 +185,7 @@ impl Actor {
         })
     }
 
-    /// Journal first, then tell, then act.
+    /// First the journal, then the report, then the actions.
     async fn after(&mut self, actions: Vec<Action>, acks: Vec<Ack>) {
         self.jobs.reap();
         if self.alloc_unwritten {
@@ -206,7 +206,7 @@ impl Actor {
                 tracing::error!(alloc = %id, "state is not durable: {e}");
                 let why = format!("the client's state cannot be written: {e}");
                 for ack in acks {
-                    // Who was dropped meanwhile needs no answer.
+                    // A caller that was dropped meanwhile needs no answer.
                     let _ = ack.send(Err(why.clone()));
                 }
                 for action in actions {

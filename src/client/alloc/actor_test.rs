@@ -1,4 +1,4 @@
-//! The actor between the servers' wishes and its journal: order, crashes, a disk that is full.
+//! The actor between the servers' requests and its journal: order, crashes, a disk that is full.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::journal::{Journal, JournalError, alloc_key, state_key};
 use drover_base::clock::unix_nanos;
 use drover_log::LogError;
 
-/// A shell that notes its process and runs on until it is told to end.
+/// A shell that notes its process and runs on until it is requested to end.
 fn endless(pids: &Path) -> serde_json::Value {
     let script = format!(
         "echo $$ >> {}; trap 'exit 0' INT; while :; do sleep 0.02; done",
@@ -38,7 +38,7 @@ fn stopped(given: &Allocation) -> Allocation {
 /// Whether a value is refused under a key.
 type Refuses = dyn Fn(&str, &[u8]) -> bool + Send + Sync;
 
-/// Refuses what it is told to refuse.
+/// Refuses what `refuses` selects.
 struct Refusing {
     inner: Arc<dyn Journal>,
     refuses: Box<Refuses>,
@@ -87,7 +87,7 @@ async fn cl_15_cl_16_a_stop_that_came_before_a_crash_is_carried_out_after_it() {
         let factory = factory(tmp.path());
         let runner = run(&factory, &given, &reported);
         until("it runs", || pids.exists()).await;
-        until("it is told", || {
+        until("it is reported", || {
             let reported = reported.lock();
             reported
                 .as_ref()
@@ -95,7 +95,7 @@ async fn cl_15_cl_16_a_stop_that_came_before_a_crash_is_carried_out_after_it() {
         })
         .await;
         runner.detach().await;
-        // The allocation is in the journal, and then the agent dies: the machine never heard of it.
+        // The allocation is in the journal, and then the agent dies: the machine never got it.
         let bytes = rmp_serde::to_vec_named(&stopped(&given)).unwrap();
         factory
             .journal
@@ -281,7 +281,7 @@ async fn what_may_run_for_an_hour_ends_then_whichever_agent_has_it() {
         let factory = agent();
         let runner = run(&factory, &given, &reported);
         until("it runs", || pids.exists()).await;
-        until("it is told", || {
+        until("it is reported", || {
             let reported = reported.lock();
             reported
                 .as_ref()

@@ -45,7 +45,7 @@ fn with_tasks(kind: &str, tasks: &[(&str, &str, &str)]) -> Allocation {
     out
 }
 
-/// Why a task is restarted that a user asks for.
+/// Why a task is restarted on request of a user.
 const REQUESTED: &str = "User requested task to restart";
 
 type Reported = Arc<Mutex<Option<Allocation>>>;
@@ -58,7 +58,7 @@ fn state(reported: &Reported, task: &str) -> (String, u64, Vec<String>) {
     (state.state.clone(), state.restarts, events(state))
 }
 
-/// The reasons of the restarts that a task was told of.
+/// The reasons of the restarts that were reported of a task.
 fn reasons(reported: &Reported, task: &str) -> Vec<String> {
     let reported = reported.lock();
     let state = reported.as_ref().and_then(|a| a.task_states.get(task));
@@ -117,13 +117,14 @@ async fn cl_05_a_restart_restarts_what_runs_at_once_and_a_dead_task_is_no_error(
         assert_eq!(reasons(&reported, task), [REQUESTED]);
     }
     assert!(!reported_of("prep").contains(&"Restart Signaled".to_owned()));
-    // Of one task it is an error.
+    // For one task it is an error.
     let refused = runner.control().unwrap().restart(Some("prep"), false);
     assert_eq!(refused.await.unwrap_err().to_string(), "Task not running");
     runner.destroy().await;
 }
 
-/// Two of three cannot be told to end: the third starts again, and whoever asked learns of both.
+/// Two of three cannot be requested to end: the third starts again, and the caller gets both
+/// errors.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cl_05_who_asked_for_a_restart_learns_of_every_task_that_could_not_be_told() {
     let tmp = tempfile::tempdir().unwrap();
@@ -146,14 +147,14 @@ async fn cl_05_who_asked_for_a_restart_learns_of_every_task_that_could_not_be_to
         "task \"a\": unknown signal \"SIGNONE\"; task \"c\": unknown signal \"SIGLESS\""
     );
     assert_eq!(runner.reported().unwrap().task_states["b"].restarts, 1);
-    // The next who asks is not told of it again.
+    // A later caller does not get these errors again.
     until("the third runs again", || is(&reported, "b", "running", 1)).await;
     let requested = runner.control().unwrap().restart(Some("b"), false);
     requested.await.unwrap();
     runner.detach().await;
 }
 
-/// What tasks answered that were told something together.
+/// What tasks answered that got a request together.
 #[test]
 fn cl_05_of_many_tasks_each_is_told_and_all_that_refuse_are_named() {
     use super::runner::reported_each;
@@ -194,7 +195,7 @@ async fn cl_09_cl_25_a_dead_tasks_runner_waits_and_runs_it_again_when_it_is_told
         })
         .await;
         assert!(!*runner.done().borrow(), "a dead task is not the end");
-        // The dead one is told of it as well.
+        // The dead one gets the request as well.
         for task in ["main", "prep"] {
             let requested = usize::try_from(restarts).unwrap();
             assert_eq!(
@@ -254,7 +255,7 @@ async fn cl_11_a_thousand_batch_allocations_leave_nothing_that_runs() {
     assert_eq!(tmp.path().join("alloc").read_dir().unwrap().count(), 0);
 }
 
-/// How often a task was told that its client is back.
+/// How often a task got the message that its client is back.
 fn reconnects(reported: &Reported) -> usize {
     let (_, _, events) = state(reported, "main");
     events
@@ -272,7 +273,7 @@ async fn hb_11_what_is_wanted_is_reconnected_once_and_what_is_stopped_meanwhile_
         let reported = Reported::default();
         let runner = run(&factory, &given, &reported);
         until("it runs", || is(&reported, "main", "running", 0)).await;
-        // It was fetched before anything of it was told.
+        // It was fetched before anything of it was reported.
         let unknown = |desired: &str, index: u64| {
             runner.update(Arc::new(Allocation {
                 client_status: "unknown".into(),
@@ -283,7 +284,7 @@ async fn hb_11_what_is_wanted_is_reconnected_once_and_what_is_stopped_meanwhile_
         };
         if !stopped_first {
             unknown("run", 7);
-            until("it is told", || reconnects(&reported) == 1).await;
+            until("it is reported", || reconnects(&reported) == 1).await;
             unknown("run", 8);
         }
         unknown("stop", 9);

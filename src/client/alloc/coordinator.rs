@@ -38,7 +38,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// The stage that follows from the tasks; goes on as far as it can.
+    /// The stage that follows from the tasks, as far on as they allow.
     #[must_use]
     pub fn advance(self, tasks: &[(Kind, TaskProgress)]) -> Self {
         let mut stage = self;
@@ -178,7 +178,7 @@ mod tests {
             assert_eq!(go(None, Done, Pending), main, "{}", of("let go"));
             let all = (Stage::WaitAlloc, false, true);
             assert_eq!(go(None, Done, Running), all, "{}", of("all started"));
-            // A main task between two starts blocks nobody again.
+            // A main task between two starts blocks no other again.
             assert_eq!(go(None, Done, Pending), all, "{}", of("restarted"));
         }
     }

@@ -10,7 +10,7 @@ use metrics::{Label, counter};
 use super::machine::{AllocMachine, Input};
 use crate::task::machine::{TaskInput, TaskRecovery};
 
-/// What of an allocation is counted.
+/// The parts of an allocation that are counted.
 #[derive(Debug)]
 pub(super) struct Counted {
     status: &'static str,
@@ -62,7 +62,7 @@ pub(super) fn removed(alloc: &Allocation) {
     once("nomad.client.allocs.destroy", alloc);
 }
 
-/// Counts a task whose end is told, where the kernel killed it for its memory.
+/// Counts a task whose reported end is that the kernel killed it for its memory.
 pub(super) fn heard(alloc: &Allocation, input: &Input) {
     let Input::Task(name, input) = input else {
         return;

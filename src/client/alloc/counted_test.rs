@@ -17,7 +17,7 @@ use crate::drivers::testing::staged;
 use crate::drivers::{ExitResult, Handle, RunningTask, Samples, TaskConfig, TaskError};
 use drover_telemetry as telemetry;
 
-/// What is counted while this goes on, in Prometheus' text form.
+/// What is counted while this runs, in Prometheus' text form.
 fn counted(work: impl Future<Output = ()>) -> String {
     let (telemetry, recorder) = telemetry::build(&telemetry::TelemetryOptions::default());
     let mut runtime = tokio::runtime::Builder::new_current_thread();

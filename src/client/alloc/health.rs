@@ -14,22 +14,22 @@ const MIN_HEALTHY_TIME: i64 = 10 * SECOND;
 /// `healthy_deadline` of groups that name none, nanoseconds.
 const HEALTHY_DEADLINE: i64 = 300 * SECOND;
 
-/// What is asked; times in nanoseconds.
+/// What health requires; times in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HealthSpec {
     /// All tasks run uninterrupted for so long.
     pub min_healthy_time: i64,
     /// And that must be so within this time.
     pub healthy_deadline: i64,
-    /// In a deployment; tasks are told when it fails.
+    /// In a deployment; its failure is shown in the events of the tasks.
     pub deployment: bool,
-    /// So many checks of its services are good for as long (CHK-06).
+    /// This many checks of its services are good for as long (CHK-06).
     pub checks: usize,
 }
 
 impl HealthSpec {
     /// Services are watched; those of a deployment with its group's `update` block unless health is
-    /// told by hand, others with the `migrate` block.
+    /// set by hand, others with the `migrate` block.
     pub fn of(alloc: &Allocation) -> Option<Self> {
         let job = alloc.job.as_ref()?;
         let group = alloc.group()?;
@@ -75,8 +75,9 @@ pub enum Verdict {
     Unhealthy(Vec<(String, String)>),
 }
 
-/// Since when the tasks run and the checks that count are good. What was so before it was asked
-/// does not count: an allocation that a new version changes in place has to prove itself again.
+/// Since when the tasks run and the checks that count are good. What was so before health was
+/// watched does not count: an allocation that a new version changes in place has to prove itself
+/// again.
 fn good_since(spec: &HealthSpec, checks_since: Option<i64>, last_start: i64) -> Option<i64> {
     match spec.checks {
         0 => Some(last_start),
@@ -197,7 +198,7 @@ mod tests {
         assert_eq!(at(&web(112), 116), Verdict::Pending(122 * SECOND));
         assert_eq!(at(&web(112), 122), Verdict::Healthy);
         assert_eq!(at(&web(155), 156), Verdict::Pending(160 * SECOND));
-        // What ran long before it is asked for is good from then on only.
+        // What ran long before health was watched is good from then on only.
         assert_eq!(at(&web(7), 101), Verdict::Pending(110 * SECOND));
         assert_eq!(at(&web(7), 110), Verdict::Healthy);
     }
@@ -299,7 +300,7 @@ mod tests {
             ..plain
         };
         assert_eq!(of("service", "d", update("checks")), Some(stated));
-        assert_eq!(of("service", "d", update("manual")), None, "told by hand");
+        assert_eq!(of("service", "d", update("manual")), None, "set by hand");
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub(super) struct Restored {
 }
 
 impl Restored {
-    /// Waits until all is there again. Who comes first does the work; where it fails, or is
+    /// Waits until all is there again. The first caller does the work; where it fails, or is
     /// dropped, the next begins anew.
     async fn wait(&self) -> Result<(), HookError> {
         let work = || chain::restore(&self.hooks, &self.given, &self.notes);
@@ -52,7 +52,7 @@ impl Restored {
     }
 }
 
-/// Tells the machine what becomes of a call in which a hook panics; otherwise nothing.
+/// Reports to the machine a call in which a hook panicked; otherwise nothing.
 struct Panicked(mpsc::UnboundedSender<Msg>, Option<Input>);
 
 impl Drop for Panicked {
@@ -76,10 +76,10 @@ impl Notes {
         let _ = rx.await;
     }
 
-    /// Settled when the journal has it.
+    /// Resolves when the journal has it.
     fn note(&self, input: Input) -> BoxFuture<'static, Result<(), String>> {
         let (written, rx) = oneshot::channel();
-        // A runner that is gone writes nothing more, and neither does who is asked by it.
+        // A runner that is gone writes nothing more, and neither does the hook that it called.
         let _ = self.0.send(Msg::Noted(input, written));
         let gone = |_| Err("the allocation's runner has ended".to_owned());
         rx.map(move |reported| reported.unwrap_or_else(gone))
@@ -159,8 +159,8 @@ impl HookCall {
         .await;
     }
 
-    /// Its turn has come: what hooks answered in those before it counts, also where a stop dropped
-    /// one on its way.
+    /// Its turn has come: what hooks answered in the calls before it counts, also where a stop
+    /// dropped such a call on its way.
     async fn begin(&mut self) {
         Notes(self.tx.clone()).caught_up().await;
         self.given.alloc = self.shared.alloc.lock().clone();
@@ -171,7 +171,7 @@ impl HookCall {
         }
     }
 
-    /// What is told where a hook panics, so that nobody waits for its answer for ever.
+    /// What is reported where a hook panics, so that nothing waits for its answer for ever.
     fn or(&self, panicked: TaskInput) -> Panicked {
         let input = Input::Task(self.name.clone(), panicked);
         Panicked(self.tx.clone(), Some(input))

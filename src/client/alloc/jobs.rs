@@ -17,7 +17,7 @@ pub(super) struct Jobs {
 /// Work that is done one after the other.
 #[derive(Default)]
 struct JobQueue {
-    /// Closes when the last of it is over.
+    /// Closes when the last job is over.
     last: Option<oneshot::Receiver<()>>,
     /// What a stop drops; each closes when its work is over (CL-20).
     dropped: Vec<oneshot::Sender<()>>,

@@ -23,9 +23,9 @@ use crate::task_events as events;
 #[derive(Clone, Debug, PartialEq)]
 pub struct AllocSpec {
     pub tasks: BTreeMap<String, TaskSpec>,
-    /// How its health is told; `None` when nobody asks.
+    /// How its health is decided; `None` when no health is required.
     pub health: Option<HealthSpec>,
-    /// Between taking its services away and asking its tasks to end, nanoseconds (CL-22).
+    /// Between taking its services away and the request to its tasks to end, nanoseconds (CL-22).
     pub shutdown_delay: i64,
     /// How long it may run, nanoseconds.
     pub max_run_duration: Option<i64>,
@@ -78,7 +78,7 @@ pub enum Phase {
     Live,
     /// Nothing of its tasks will run any more; the hooks after them run.
     Postrun,
-    /// All of it is over.
+    /// Everything of the allocation is over.
     Done,
 }
 
@@ -114,7 +114,7 @@ pub enum Input {
     PostrunDone,
     /// Something happens to a task.
     Task(String, TaskInput),
-    /// It is to end; without waiting first, if so said.
+    /// It is to end; without waiting first, if so requested.
     Stop {
         /// Skips the shutdown delays.
         no_delay: bool,
@@ -140,7 +140,7 @@ pub enum Input {
         /// For the event.
         reason: String,
     },
-    /// It is part of another deployment now; as a canary, if so said.
+    /// It is part of another deployment now; as a canary, if so requested.
     Deployment {
         /// The deployment's id.
         id: String,
@@ -182,7 +182,7 @@ pub struct AllocMachine {
     pub tasks: BTreeMap<String, TaskMachine>,
     /// Where it is.
     pub phase: Phase,
-    /// Its health, once told.
+    /// Its health, once reported.
     pub deployment_status: Option<AllocDeploymentStatus>,
     stage: Stage,
     kill: Option<Kill>,
@@ -196,13 +196,13 @@ pub struct AllocMachine {
     #[serde(default)]
     overran: bool,
     health_since: i64,
-    /// When its tasks may be asked to end; set with the wish for it (CL-22).
+    /// When its tasks may be requested to end; set with the request for its end (CL-22).
     #[serde(default)]
     kill_at: Option<i64>,
     /// What the hooks before the tasks answered, in their order.
     #[serde(default)]
     hooks: Vec<AllocNote>,
-    /// A new version came while the hooks before the tasks ran; they hear of it after that.
+    /// A new version came while the hooks before the tasks ran; they get it after that.
     #[serde(default)]
     update_waits: bool,
     /// The hooks before the end of the tasks are through.
@@ -211,13 +211,13 @@ pub struct AllocMachine {
     /// Hooks after the tasks that did their work.
     #[serde(default)]
     ended_hooks: BTreeSet<String>,
-    /// Those before the end were told to run, by this agent.
+    /// Hooks before the end were requested to run, by this agent.
     #[serde(skip)]
     pre_killing: bool,
-    /// So were those after the tasks.
+    /// So were the hooks after the tasks.
     #[serde(skip)]
     postrunning: bool,
-    /// The deployment that its health was last told to; not known of what older agents wrote.
+    /// The deployment that its health was last reported to; not known of what older agents wrote.
     #[serde(default)]
     deployment: Option<String>,
     /// Checks that are good; looked at anew by every agent.
@@ -490,7 +490,7 @@ impl AllocMachine {
         }
     }
 
-    /// Tells every task whether it may run.
+    /// Sends every task whether it may run.
     fn let_run(&mut self, spec: &AllocSpec, now: i64, out: &mut Vec<Action>) {
         let progress: Vec<(Kind, TaskProgress)> = self
             .tasks

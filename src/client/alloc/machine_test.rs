@@ -18,7 +18,7 @@ struct Case {
     now: i64,
     /// What was started, in order.
     starts: Vec<String>,
-    /// Whose end was asked for, in order.
+    /// The tasks whose end was requested, in order.
     stops: Vec<String>,
     postrun: usize,
 }
@@ -152,7 +152,7 @@ fn cl_02_tasks_start_in_the_order_of_their_lifecycles() {
     assert_eq!(case.starts[2..], ["c-main", "d-warm"]);
     case.exit("d-warm", 0);
     case.exit("c-main", 0);
-    // Only the sidecar is left: it is told, and stopped; then what comes at the end runs.
+    // Only the sidecar is left: it is requested to stop; then what comes at the end runs.
     assert_eq!(case.stops, ["b-proxy"]);
     assert!(case.events("b-proxy").contains(&"Main Tasks Dead"));
     case.exit("b-proxy", 0);
@@ -251,7 +251,7 @@ fn cl_07_a_restart_of_all_tasks_keeps_their_order() {
 fn cl_01_tasks_are_blocked_and_let_go_again_any_number_of_times() {
     let mut case = full();
     for round in 0..4 {
-        // The one-shot runs: who comes after it is blocked, though it ran before.
+        // The one-shot runs: the task after it is blocked, though it ran before.
         let main = &case.alloc.tasks["c-main"];
         assert!(!main.is_running(), "round {round}");
         assert_eq!(case.starts.first().unwrap(), "a-prep", "round {round}");
@@ -283,10 +283,10 @@ fn cl_05_a_restart_asks_all_that_run_at_once_and_waits_for_none_of_them() {
     case.exit("a-prep", 0);
     let (task, all) = (None, false);
     case.input(Input::Restart { task, all });
-    // None of them has ended yet.
+    // No task has ended yet.
     assert_eq!(case.stops, ["b-proxy", "c-main", "d-warm"]);
     case.starts.clear();
-    // The last that was asked ends first, and starts again while the others still end.
+    // The last that was requested ends first, and starts again while the others still end.
     case.exit("c-main", 0);
     case.input(Input::Tick);
     assert_eq!(case.starts, ["c-main"]);

@@ -29,8 +29,8 @@ fn service(port: u16) -> Service {
     }
 }
 
-/// The servers may show services of it that its former agent told of, and nothing runs any more
-/// that would offer them: whether they hear that.
+/// The servers may show services of it that its former agent reported, and nothing runs any more
+/// that would offer them: whether that is reported to them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_has_services_says_what_is_left_of_them_when_its_agent_begins_again() {
     for (of_group, of_task) in [(false, false), (true, false), (false, true), (true, true)] {
@@ -84,7 +84,7 @@ async fn a_check_that_nobody_needs_any_more_is_not_made() {
     runner.update(Arc::new(stopped));
     runner.done().wait_for(|done| *done).await.unwrap();
     runner.destroy().await;
-    until("nobody looks", || {
+    until("no check looks", || {
         Handle::current().metrics().num_alive_tasks() <= before
     })
     .await;

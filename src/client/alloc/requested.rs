@@ -1,4 +1,4 @@
-//! A restart that somebody asked for and waits for (CL-05).
+//! A restart that a user requested and waits for (CL-05).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,14 @@ use crate::drivers::TaskError;
 /// How long a restart is waited for: far longer than tasks are given to end.
 const PATIENCE: Duration = Duration::from_secs(300);
 
-/// Tasks that run and are told to start again, each with the number of its restarts before.
+/// Tasks that run and are to start again, each with the number of its restarts before.
 pub(super) struct RestartRequests {
     shared: Arc<RunnerShared>,
     tasks: Vec<(String, u64)>,
 }
 
 impl RestartRequests {
-    /// Of one task, or of all that run. It comes before they are told.
+    /// Of one task, or of all that run. It is made before the tasks get the request.
     pub(super) fn of(shared: &Arc<RunnerShared>, task: Option<&str>) -> Self {
         let machine = shared.machine.lock();
         let named = |name: &str| task.is_none_or(|task| task == name);
@@ -36,16 +36,16 @@ impl RestartRequests {
         }
     }
 
-    /// Waits until each has ended, to start again or for good, or could not be told to end.
+    /// Waits until each has ended, to start again or for good, or could not be requested to end.
     ///
     /// # Errors
-    /// What those said that could not be told.
+    /// The errors of the tasks that could not be requested to end.
     pub(super) async fn wait(self) -> Result<(), ControlError> {
         let mut steps = self.shared.steps.subscribe();
         let until = Instant::now() + PATIENCE;
         loop {
             if let Some(ends) = self.ends() {
-                // Where none ran, those that are dead were asked, and nothing of them ends.
+                // Where none ran, the dead tasks are to start, and nothing of them ends.
                 return if ends.is_empty() {
                     Ok(())
                 } else {
@@ -59,7 +59,7 @@ impl RestartRequests {
         }
     }
 
-    /// What came of each, once all of it is known.
+    /// What came of each, once all are known.
     fn ends(&self) -> Option<Vec<(String, Result<(), TaskError>)>> {
         let machine = self.shared.machine.lock();
         let refused = self.shared.refused.lock();

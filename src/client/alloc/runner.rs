@@ -1,4 +1,4 @@
-//! Makes runners that run tasks with drivers, and what users can ask of one.
+//! Makes runners that run tasks with drivers, and what users can request of one.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ pub struct RunnerFactory {
     pub task_hooks: TaskHookList,
 }
 
-/// A sample that is older is not told where there may be a newer one, nanoseconds.
+/// A sample that is older is not shown where there may be a newer one, nanoseconds.
 const STALE: i64 = 30 * SECOND;
 /// How long a sample is waited for.
 const SAMPLE_LIMIT: Duration = Duration::from_secs(2);
@@ -141,7 +141,7 @@ pub(super) struct RunnerShared {
     pub(super) tasks: Mutex<BTreeMap<String, Arc<dyn RunningTask>>>,
     /// The last result of every check, by its id.
     pub(super) checks: Mutex<BTreeMap<String, CheckQueryResult>>,
-    /// Why tasks could not be told to end, since they were last asked to start again.
+    /// Why tasks could not be requested to end, since the last request to start them again.
     pub(super) refused: Mutex<BTreeMap<String, String>>,
     /// What hooks leave for each other.
     pub(super) resources: Arc<Resources>,
@@ -151,7 +151,7 @@ pub(super) struct RunnerShared {
 }
 
 impl RunnerShared {
-    /// What the servers are told of the allocation.
+    /// What is reported of the allocation to the servers.
     pub(super) fn reported(&self) -> Allocation {
         let alloc = self.alloc.lock();
         let machine = self.machine.lock();
@@ -197,7 +197,7 @@ impl Runner {
         let sent = self.tx.send(msg(tx));
         async move {
             if sent.is_ok() {
-                // An error means that the actor has ended, which is what was asked for.
+                // An error means that the actor has ended, which is what was requested.
                 let _ = rx.await;
             }
         }
@@ -254,8 +254,8 @@ impl AllocRunner for Runner {
     }
 }
 
-/// What came of telling tasks something: each was told, whatever became of the others, and whoever
-/// asked learns of all that refused. One that ended meanwhile is no error where others run.
+/// What came of a request to several tasks: each got it, whatever became of the others, and the
+/// caller gets all that refused it. One that ended meanwhile is no error where others run.
 pub(super) fn reported_each(
     ends: Vec<(String, Result<(), TaskError>)>,
 ) -> Result<(), ControlError> {

@@ -47,7 +47,7 @@ pub(crate) fn factory(dir: &Path) -> RunnerFactory {
     }
 }
 
-/// The control groups that a test asked for.
+/// The control groups that a test requested.
 fn cgroups(dir: &Path) -> Option<Parents> {
     let name = std::fs::read_to_string(dir.join("cgroups")).ok()?;
     Some(Parents::of_host(&name))
@@ -122,7 +122,7 @@ pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
         .unwrap();
 }
 
-/// Waits until nobody writes to the journal of an agent that has ended: the next one may have it.
+/// Waits until the agent that has ended writes no more to its journal: the next one may have it.
 pub(crate) async fn journal_let_go(factory: &RunnerFactory) {
     let look = || Arc::strong_count(&factory.journal) == 1;
     until("the journal is let go", look).await;
@@ -372,7 +372,7 @@ async fn cl_12_cl_13_a_finished_allocation_stays_finished_after_a_restart() {
     let factory = factory(tmp.path());
     let runner = run(&factory, &given, &reported);
     runner.done().wait_for(|done| *done).await.unwrap();
-    until("it is told again", || reported.lock().is_some()).await;
+    until("it is reported again", || reported.lock().is_some()).await;
     assert_eq!(reported.lock().clone().unwrap(), before);
     assert_eq!(before.client_status, "complete");
 }

@@ -1,12 +1,13 @@
 //! Files in directories that tasks can write to.
 //!
-//! Whoever runs a task decides what lies in its directories: links that lead out, pipes and devices
-//! that hold up whoever opens them, names that change while they are looked at, trees that are a
-//! hundred thousand levels deep. So nothing is named twice here: the kernel resolves a path once,
-//! beneath a directory that is open already, and everything after that is asked of the descriptor.
+//! The owner of a task decides what lies in its directories: links that lead out, pipes and devices
+//! that hold up every process that opens them, names that change while they are looked at, trees
+//! that are a hundred thousand levels deep. So nothing is named twice here: the kernel resolves a
+//! path once, beneath a directory that is open already, and everything after that is done with the
+//! descriptor.
 //!
-//! It must not know: allocations, tasks, requests. All of it waits as file systems do: it belongs
-//! on threads that may wait.
+//! It must not know: allocations, tasks, requests. All its functions wait as file systems do: they
+//! belong on threads that may wait.
 
 mod remove;
 
@@ -45,7 +46,7 @@ pub enum FileError {
     /// It is a pipe, a socket or a device.
     #[error("is no regular file")]
     Special,
-    /// The file system said no.
+    /// An error of the file system.
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -59,13 +60,13 @@ impl From<Errno> for FileError {
     }
 }
 
-/// Who owns what is made.
+/// The owner of what is made.
 pub type Owner = Option<(Uid, Gid)>;
 
 /// Opens a directory by a path of the agent's own; its last part may not be a link.
 ///
 /// # Errors
-/// There is none.
+/// The directory does not exist.
 pub fn open_dir(path: &Path) -> io::Result<OwnedFd> {
     Ok(fs::open(path, DIRECTORY, Mode::empty())?)
 }
@@ -73,7 +74,7 @@ pub fn open_dir(path: &Path) -> io::Result<OwnedFd> {
 /// Opens a directory by its name in another; a link is refused.
 ///
 /// # Errors
-/// There is none, or something else has its name.
+/// The directory does not exist, or something else has its name.
 pub fn open_dir_in(parent: impl AsFd, name: &str) -> io::Result<OwnedFd> {
     Ok(fs::openat(
         parent,
@@ -92,11 +93,11 @@ fn one_part(name: &str) -> io::Result<&str> {
     Ok(name)
 }
 
-/// Makes a directory, or takes the one that is there, and gives it mode and owner; a link or a file
-/// of its name is refused.
+/// Makes a directory, or takes the one that is there, and sets its mode and owner; a link or a file
+/// of that name is refused.
 ///
 /// # Errors
-/// Something else has its name, or the file system said no.
+/// Something else has its name, or an error of the file system.
 pub fn make_dir(parent: impl AsFd, name: &str, mode: u32, owner: Owner) -> io::Result<OwnedFd> {
     match fs::mkdirat(&parent, one_part(name)?, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => {}
@@ -152,7 +153,7 @@ fn own_link(fd: &impl AsFd) -> String {
 /// What it is.
 ///
 /// # Errors
-/// The file system said no.
+/// An error of the file system.
 pub fn stat(found: impl AsFd) -> io::Result<Stat> {
     Ok(fs::fstat(found)?)
 }
@@ -166,7 +167,7 @@ pub fn kind(stat: &Stat) -> FileType {
 /// and a device may do something.
 ///
 /// # Errors
-/// It is none, or may not be read.
+/// It is no regular file, or may not be read.
 pub fn read(found: impl AsFd) -> Result<File, FileError> {
     match kind(&stat(&found)?) {
         FileType::RegularFile => {}
@@ -217,11 +218,11 @@ pub fn entries_where(
     Ok((out, false))
 }
 
-/// Opens a regular file of a directory for reading; `None` when there is none, or something else
-/// has its name.
+/// Opens a regular file of a directory for reading; `None` when it does not exist, or something
+/// else has its name.
 ///
 /// # Errors
-/// The file system said no.
+/// An error of the file system.
 pub fn regular(dir: impl AsFd, name: &str) -> io::Result<Option<File>> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let found = match fs::openat(dir, one_part(name)?, flags, Mode::empty()) {
@@ -236,11 +237,11 @@ pub fn regular(dir: impl AsFd, name: &str) -> io::Result<Option<File>> {
     }
 }
 
-/// Opens a file for writing, makes it if there is none; at its end with `append`, else it is empty
-/// then. Links, pipes, devices and files with a second name are refused.
+/// Opens a file for writing, makes it if it does not exist; at its end with `append`, else it is
+/// empty then. Links, pipes, devices and files with a second name are refused.
 ///
 /// # Errors
-/// Something else has its name, or the file system said no.
+/// Something else has its name, or an error of the file system.
 pub fn write(
     dir: impl AsFd,
     name: &str,
@@ -272,10 +273,10 @@ pub fn write(
 }
 
 /// Moves a directory of one directory into another, where it takes the place of an empty one;
-/// `false` when there is none. A link or a file of its name is refused.
+/// `false` when it does not exist. A link or a file of that name is refused.
 ///
 /// # Errors
-/// Something else has its name, or the file system said no.
+/// Something else has its name, or an error of the file system.
 pub fn move_dir(from: BorrowedFd<'_>, to: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
     match fs::statat(from, one_part(name)?, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) if kind(&stat) == FileType::Directory => {}

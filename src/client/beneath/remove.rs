@@ -1,4 +1,4 @@
-//! Removing a tree that somebody else made.
+//! Removing a tree that another program made.
 
 use std::ffi::CStr;
 use std::io;
@@ -52,7 +52,7 @@ pub fn remove_tree(parent: impl AsFd, name: &str) -> io::Result<()> {
     }
 }
 
-/// Opens a directory, also one that its owner made unreadable. What somebody mounted on it is taken
+/// Opens a directory, also one that its owner made unreadable. What was mounted on it is taken
 /// off first: those files are not ours to remove.
 fn open_own(parent: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<OwnedFd> {
     let how = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
@@ -110,7 +110,7 @@ impl Sweep<'_> {
     fn one(&mut self, dir: BorrowedFd<'_>, name: &CStr, depth: usize) -> rustix::io::Result<()> {
         let mut unlinked = fs::unlinkat(dir, name, AtFlags::empty());
         if unlinked == Err(Errno::ACCESS) {
-            // A directory whose owner took the right to write from himself.
+            // A directory that its owner made read-only.
             fs::fchmod(dir, Mode::RWXU)?;
             unlinked = fs::unlinkat(dir, name, AtFlags::empty());
         }
@@ -125,7 +125,7 @@ impl Sweep<'_> {
         self.clear(below.as_fd(), depth + 1);
         drop(below);
         match fs::unlinkat(dir, name, AtFlags::REMOVEDIR) {
-            // What is still in it was told, or goes in the next round.
+            // What is still in it was reported, or goes in the next round.
             Err(Errno::NOTEMPTY) => Ok(()),
             other => other.map(|()| self.removed += 1),
         }

@@ -99,8 +99,8 @@ fn a_name_that_is_exchanged_all_the_time_never_leads_out() {
                 std::fs::rename(&c, &b).unwrap();
             }
         });
-        // Whoever exchanges the names may stand still for long: so many tries are not enough, each
-        // of them may find the way closed, or open.
+        // The thread that exchanges the names may stand still for long: so many tries are not
+        // enough, each of them may find the way closed, or open.
         let deadline = Instant::now() + drover_testkit::LONG;
         let (mut found, mut closed) = (0, 0);
         while found < 500 || closed < 500 {

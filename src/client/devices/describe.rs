@@ -13,16 +13,16 @@ use drover_plugins::proto::device::{self as proto, attribute::Value};
 
 use super::Devices;
 
-/// Most devices that a plugin may tell of.
+/// Most devices that a plugin may report.
 const MOST: usize = 4096;
 
-/// The name of a group, as jobs ask for it.
+/// The name of a group, as jobs name it.
 pub(super) fn full_name(vendor: &str, kind: &str, name: &str) -> String {
     format!("{vendor}/{kind}/{name}")
 }
 
 impl Devices {
-    /// Puts what is known of devices into the node; servers are told where that changed something.
+    /// Puts what is known of devices into the node; a change is reported to the servers.
     pub(super) fn describe(&self) {
         self.changed.send_replace(());
         {
@@ -48,10 +48,10 @@ impl Devices {
     }
 }
 
-/// What a plugin tells of, as the node says it.
+/// The devices that a plugin reports, as the node says it.
 ///
 /// # Errors
-/// It tells of something that is no device.
+/// It reports something that is no device.
 pub(super) fn groups(
     reported: proto::FingerprintResponse,
 ) -> Result<Vec<NodeDeviceResource>, String> {
@@ -61,16 +61,16 @@ pub(super) fn groups(
         let name = full_name(&group.vendor, &group.device_type, &group.device_name);
         for part in [&group.vendor, &group.device_type, &group.device_name] {
             if part.is_empty() {
-                return Err(format!("it tells of {name:?}, a part of which is empty"));
+                return Err(format!("it reports {name:?}, a part of which is empty"));
             }
         }
         for device in &group.devices {
             if device.id.is_empty() || !seen.insert((name.clone(), device.id.clone())) {
-                return Err(format!("it tells of a device {:?} of {name}", device.id));
+                return Err(format!("it reports a device {:?} of {name}", device.id));
             }
         }
         if seen.len() > MOST {
-            return Err(format!("it tells of more than {MOST} devices"));
+            return Err(format!("it reports more than {MOST} devices"));
         }
         let attributes = group.attributes.into_iter();
         let attributes: BTreeMap<_, _> = attributes

@@ -1,7 +1,7 @@
 //! Gives devices to a task before it starts.
 //!
 //! A task with files of its own finds mounts and device nodes where the plugin wants them; any
-//! other sees those of the node, and is told the plugin's variables.
+//! other sees those of the node, and gets the plugin's variables.
 
 use std::sync::Arc;
 

@@ -1,12 +1,12 @@
-//! The device manager (MOD-07): plugins that are files in `plugin_dir` tell which devices a node
+//! The device manager (MOD-07): plugins that are files in `plugin_dir` report which devices a node
 //! has, make them ready for tasks, and measure them.
 //!
 //! `supervise` keeps each plugin running, `start` is one run of its process, `describe` puts what
-//! it tells into the node, `hook` gives devices to tasks.
+//! it reports into the node, `hook` gives devices to tasks.
 //!
 //! Invariants:
-//! - Of a plugin no two processes run: what is to be started has a mark of its own in the journal
-//!   before it is, and whoever has the mark of a former run is ended first.
+//! - No two processes of one plugin run: a process that is to be started has a mark of its own in
+//!   the journal before it is, and the process that has the mark of a former run is ended first.
 //! - A plugin that died takes no device with it: they stay known, unhealthy, until it is back.
 //!   Those of a former agent's plugin stay what they were until it answered this one, or did not.
 
@@ -71,7 +71,7 @@ struct PluginState {
 pub struct Devices {
     /// The files, by name.
     files: BTreeMap<String, PathBuf>,
-    /// What is said of them in the configuration.
+    /// Their settings in the configuration.
     configs: BTreeMap<String, PluginConfig>,
     /// Their environment.
     env: BTreeMap<String, String>,
@@ -137,7 +137,8 @@ impl Devices {
         Ok(Arc::new(devices))
     }
 
-    /// Keeps all plugins running; ends when there are none, or when [`Devices::end`] is called.
+    /// Keeps all plugins running; ends when there are no plugins, or when [`Devices::end`] is
+    /// called.
     pub async fn keep(self: Arc<Self>) {
         let mut all = JoinSet::new();
         for (name, file) in self.files.clone() {
@@ -165,7 +166,7 @@ impl Devices {
         self.described.notified().await;
     }
 
-    /// The hook that gives devices to tasks that ask for some.
+    /// The hook that gives devices to tasks that request some.
     pub fn task_hook(self: &Arc<Self>) -> MakeTaskHook {
         let devices = Arc::clone(self);
         Arc::new(move |_, task| {

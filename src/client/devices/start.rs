@@ -111,7 +111,7 @@ async fn line(from: &mut (impl AsyncBufReadExt + Unpin)) -> Option<String> {
     }
 }
 
-/// Puts what a plugin says into the agent's log: until it ends, or nobody listens any more.
+/// Puts what a plugin says into the agent's log: until it ends, or the other end is closed.
 fn logged(
     name: String,
     mut from: BufReader<impl AsyncRead + Send + Unpin + 'static>,

@@ -131,7 +131,7 @@ impl Devices {
             let Some(message) =
                 message.map_err(|status| drover_plugins::CallError::of("Fingerprint", &status))?
             else {
-                return Err("it tells of its devices no more".to_owned().into());
+                return Err("it reports its devices no more".to_owned().into());
             };
             let groups = describe::groups(message)?;
             let kept = JournaledPlugin {

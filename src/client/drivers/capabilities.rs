@@ -1,4 +1,4 @@
-//! Rights of processes by their names: what a task asks for, and what it may have.
+//! Rights of processes by their names: what a task requests, and what it may have.
 
 /// All there are, each in the place of its number.
 const NAMES: [&str; 41] = [
@@ -44,7 +44,7 @@ const NAMES: [&str; 41] = [
     "bpf",
     "checkpoint_restore",
 ];
-/// What Nomad allows, and gives, where nobody says anything.
+/// What Nomad allows, and gives, where nothing is configured.
 const DEFAULTS: [&str; 13] = [
     "audit_write",
     "chown",
@@ -68,7 +68,7 @@ const ALL: &str = "all";
 pub struct Set(pub u64);
 
 impl Set {
-    /// What tasks are allowed, and given, where nobody says anything.
+    /// What tasks are allowed, and given, where nothing is configured.
     pub fn usual() -> Self {
         Self::named(&DEFAULTS).unwrap_or(Self(0))
     }
@@ -76,7 +76,7 @@ impl Set {
     /// Those of these names, in any case, with or without `CAP_` before.
     ///
     /// # Errors
-    /// The names that nobody knows.
+    /// The names that are not known.
     pub fn named(names: &[impl AsRef<str>]) -> Result<Self, String> {
         let mut out = Self(0);
         let mut unknown = Vec::new();
@@ -109,10 +109,10 @@ impl Set {
     }
 }
 
-/// What a task gets that asks for some and gives up others: at most what is allowed.
+/// What a task gets that requests some and gives up others: at most what is allowed.
 ///
 /// # Errors
-/// It asks for more.
+/// It requests more.
 pub fn given(allowed: Set, requested: Set, dropped: Set) -> Result<Set, String> {
     let more = requested.without(allowed);
     if more != Set(0) {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use drover_events::gojson::parse_duration;
 use serde_json::Value;
 
-/// A configuration being read; problems are collected and told together.
+/// A configuration being read; problems are collected and reported together.
 pub struct DriverConfigReader<'a> {
     config: &'a BTreeMap<String, Value>,
     known: Vec<&'static str>,

@@ -1,5 +1,5 @@
 //! Commands that users run beside a task: what goes to them and what comes from them, in Nomad's
-//! frames, and the way between a process and those who hold the other ends.
+//! frames, and the way between a process and the holders of the other ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,9 +17,9 @@ const PIECE: usize = 32 << 10;
 /// How long after the end of a command its output is waited for: something that it left behind may
 /// hold it open for as long as it likes.
 const DRAIN: Duration = Duration::from_secs(1);
-/// How much of it is still taken where it never pauses, bytes; more than any pipe holds.
+/// How much output is still taken where it never pauses, bytes; more than any pipe holds.
 const LEFT: usize = 2 << 20;
-/// What ends the input of whoever reads a terminal.
+/// What ends the input of a reader of a terminal.
 const END_OF_INPUT: u8 = 4;
 
 /// What goes to a command.
@@ -27,7 +27,7 @@ const END_OF_INPUT: u8 = 4;
 pub enum ExecIn {
     /// Bytes for it to read.
     Stdin(Vec<u8>),
-    /// There are no more.
+    /// There is no more input.
     CloseStdin,
     /// The size of its terminal from now on, in characters.
     Resize {
@@ -36,7 +36,7 @@ pub enum ExecIn {
         /// Columns.
         width: u16,
     },
-    /// Somebody is there.
+    /// The other end is there.
     Heartbeat,
 }
 
@@ -45,11 +45,11 @@ pub enum ExecIn {
 pub enum ExecOut {
     /// What it wrote; on a terminal that is all.
     Stdout(Vec<u8>),
-    /// There is no more of it.
+    /// There is no more output.
     StdoutClosed,
     /// What it wrote of errors.
     Stderr(Vec<u8>),
-    /// There is no more of it.
+    /// There is no more error output.
     StderrClosed,
     /// It ended: nothing comes after this.
     Exited {
@@ -69,8 +69,8 @@ pub struct ExecCommand {
     pub tty: bool,
 }
 
-/// The other ends of a command's input and output. It is killed when nobody takes its output any
-/// more; when nothing more can come, its input ends.
+/// The other ends of a command's input and output. It is killed when its output is no longer taken
+/// by a reader; when nothing more can come, its input ends.
 #[derive(Debug)]
 pub struct Wires {
     /// What goes to it.
@@ -235,8 +235,8 @@ impl<'de> Deserialize<'de> for ExecOut {
     }
 }
 
-/// Carries everything between a command and the other ends, until it has ended or nobody takes what
-/// it writes any more; then it is killed.
+/// Carries everything between a command and the other ends, until it has ended or what it writes
+/// is no longer taken; then it is killed.
 pub(super) async fn attend(guest: Guest, wires: Wires) {
     let Wires { input, output } = wires;
     tokio::select! {

@@ -80,7 +80,7 @@ fn a_frame_may_hold_several_things_or_what_nobody_knows() {
     }
 }
 
-/// A task that runs until it is told to end.
+/// A task that runs until it is requested to end.
 struct Task {
     running: Arc<dyn RunningTask>,
     root: tempfile::TempDir,
@@ -216,7 +216,7 @@ async fn mod_23_a_command_runs_as_the_task_does() {
         let (.., ended) = task.run(script, false).await.end().await;
         assert_eq!(ended, code, "{script}");
     }
-    // Somebody who has no input to give is gone from that side: it ends.
+    // A caller that has no input to give is gone from that side: it ends.
     let Beside { to, from } = task.run("cat; exit 4", false).await;
     drop(to);
     let (to, _) = mpsc::channel(1);
@@ -283,7 +283,7 @@ async fn mod_23_a_command_on_a_terminal_leads_a_session_and_sees_its_size() {
         let resize = ExecIn::Resize { height, width };
         beside.to.send(resize).await.unwrap();
     }
-    // The shell tells of it between two commands; a signal may end what it reads.
+    // The shell reports it between two commands; a signal may end what it reads.
     let reported = async {
         let mut seen = String::new();
         while !seen.contains("now 33 77") {
@@ -293,7 +293,7 @@ async fn mod_23_a_command_on_a_terminal_leads_a_session_and_sees_its_size() {
     };
     tokio::time::timeout(LONG, reported)
         .await
-        .expect("it is told");
+        .expect("it is reported");
     beside.send("end\n").await;
     assert_eq!(beside.end().await.2, 5);
     // The end of the input is what a terminal has for it, also within a line.
@@ -344,7 +344,7 @@ async fn mod_23_a_command_nobody_waits_for_is_killed_with_all_it_began() {
             gone(pid).await;
         }
     }
-    // The task goes on.
+    // The task continues.
     assert_eq!(task.run("exit 0", false).await.end().await.2, 0);
 }
 
@@ -357,7 +357,7 @@ async fn mod_23_what_a_command_leaves_behind_holds_nobody_and_ends_with_the_task
         .end()
         .await;
     assert_eq!(code, 9);
-    // One that goes on writing for ever is left as well.
+    // One that writes for ever is left as well.
     let (.., code) = task.run("yes & exit 8", false).await.end().await;
     assert_eq!(code, 8);
     assert!(Path::new("/proc").join(out.trim()).exists());
@@ -391,7 +391,7 @@ async fn mod_23_who_does_not_read_takes_no_memory() {
     );
     drop(beside);
     gone(&pid).await;
-    // Neither does one whose output nobody takes: it waits.
+    // Neither does one whose output is not taken: it waits.
     let mut beside = task.run("echo $$; exec yes", false).await;
     let pid = beside.until("\n").await;
     let pid = pid.lines().next().unwrap().to_owned();
@@ -424,7 +424,7 @@ async fn mod_23_too_many_commands_at_once_are_refused() {
         let command = vec!["true".to_owned()];
         task.beside(command, false).await.map_err(|e| e.to_string())
     };
-    let beside = drover_testkit::eventually_async("room", LONG, again)
+    let beside = drover_testkit::eventually_async("space", LONG, again)
         .await
         .unwrap();
     assert_eq!(beside.end().await.2, 0);

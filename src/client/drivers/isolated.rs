@@ -23,7 +23,7 @@ use drover_config::{ClientConfig, PluginConfig};
 
 /// The driver's name.
 pub const NAME: &str = "exec";
-/// Who tasks run as that name nobody.
+/// The user of tasks whose job names no user.
 pub const USER: &str = "nobody";
 /// What tasks see of the host where the configuration does not say.
 const CHROOT: [&str; 8] = [
@@ -36,7 +36,7 @@ const CHROOT: [&str; 8] = [
     "/sbin",
     "/usr",
 ];
-/// Says who is asked for names.
+/// Says which servers resolve names.
 const RESOLVER: &str = "/etc/resolv.conf";
 /// Where a task finds what it shares with the others of its allocation.
 const SHARED: &str = "/alloc";
@@ -234,7 +234,7 @@ impl Exec {
     }
 }
 
-/// Who a task runs as.
+/// The user that a task runs as.
 #[must_use]
 pub fn user(named: &str) -> &str {
     match named {
@@ -257,7 +257,8 @@ fn chroot(task: &TaskConfig, plugin: &IsolatedPlugin) -> Vec<Mount> {
     all
 }
 
-/// The file that says who is asked for names, where that is a link to what is not there otherwise.
+/// The file that says which servers resolve names, where it is a link to what is not there
+/// otherwise.
 fn resolver(mounts: &[Mount], path: &Path) -> Option<Mount> {
     let real = path.canonicalize().ok()?;
     let shown = |path: &Path| {
@@ -335,7 +336,7 @@ impl Driver for Exec {
             let (cores, runs) = own;
             let mut spec = Self::spec(task, &plugin, &runs)?;
             cores.begin(&runs.cgroups, &mut spec);
-            // Nobody else has it yet.
+            // It is not shared yet.
             let _ = to.set(spec.clone());
             Ok(spec)
         };
@@ -344,7 +345,7 @@ impl Driver for Exec {
             let started = started.await;
             let failed = started.is_err();
             let reported = tokio::task::spawn_blocking(move || {
-                // What left nothing behind is ended by nobody else.
+                // No other hook ends what left nothing behind.
                 match begun.get().filter(|_| failed) {
                     Some(spec) if runs.spec_of((&run.0, &run.1, run.2)).is_none() => {
                         cores.end(&runs.cgroups, spec);

@@ -93,7 +93,7 @@ fn drv_06_what_an_operator_says_of_exec_holds_for_its_tasks() {
     assert_eq!(runs_as("raw_exec", ""), "");
 }
 
-/// A task that asks for this, and what its executor is told.
+/// A task that requests this, and what its executor is given.
 fn spec_of(plugin: &IsolatedPlugin, requested: Value) -> ExecSpec {
     let runs = Runs {
         launcher: launcher(),
@@ -199,7 +199,7 @@ fn drv_06_names_are_found_where_the_file_that_says_how_is_a_link() {
     assert_eq!(
         resolver(&mounts(&["run"]), &path),
         None,
-        "nobody sees the link"
+        "no task sees the link"
     );
     fs::remove_file(&path).unwrap();
     fs::write(&path, "").unwrap();
@@ -278,7 +278,7 @@ struct Given {
 }
 
 impl Given {
-    /// `None`, and told, where this machine cannot.
+    /// `None`, and printed, where this machine cannot.
     fn new(config: Value) -> Option<Self> {
         let tmp = tempfile::tempdir().unwrap();
         let name = tmp.path().file_name().unwrap().to_string_lossy();
@@ -446,7 +446,7 @@ async fn drv_06_a_task_without_cores_of_its_own_leaves_those_that_others_reserve
     assert_eq!(allowed(&two), last);
     let others = allowed(&one);
     if last == all {
-        assert_eq!(others, all, "of the only core nobody is left without");
+        assert_eq!(others, all, "no task is left without the only core");
     } else {
         let has_it = others.split(['-', ',']).any(|core| core == last);
         assert!(others != all && !has_it, "{others}");

@@ -1,7 +1,7 @@
 //! `mock_driver`: a task that only pretends, for tests and for measuring servers.
 //!
 //! A mock task ends with the agent; what it was to do is in its handle, so that a restarted agent
-//! goes on with the time that is left.
+//! continues with the time that is left.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

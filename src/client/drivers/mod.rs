@@ -124,7 +124,7 @@ impl StartError {
     }
 }
 
-/// Why a running task could not be told something.
+/// Why a request to a running task failed.
 #[derive(Debug, thiserror::Error)]
 pub enum TaskError {
     /// The task has ended.
@@ -133,7 +133,7 @@ pub enum TaskError {
     /// No such signal.
     #[error("unknown signal {0:?}")]
     UnknownSignal(String),
-    /// The driver said no.
+    /// The driver refused it.
     #[error("{0}")]
     Driver(String),
 }
@@ -141,7 +141,7 @@ pub enum TaskError {
 /// Why there are no samples of what a task uses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StatsError {
-    /// There never will be any.
+    /// The driver never has any.
     #[error("the driver measures nothing")]
     Unsupported,
     /// Another stream may have some.
@@ -177,7 +177,8 @@ pub fn paths_seen(driver: &str, on_node: &TaskPaths) -> TaskPaths {
     }
 }
 
-/// Who a task of a driver runs as, by the name that its job gives; empty for the agent's user.
+/// The user that a task of a driver runs as, by the name that its job gives; empty for the agent's
+/// user.
 #[must_use]
 pub fn runs_as<'a>(driver: &str, named: &'a str) -> &'a str {
     match driver {
@@ -225,10 +226,10 @@ pub trait RunningTask: Send + Sync {
     /// Waits for its end.
     fn wait(&self) -> BoxFuture<'static, ExitResult>;
 
-    /// Asks for its end: `signal` now (a name; empty for the driver's own), killed after `grace`.
+    /// Requests its end: `signal` now (a name; empty for the driver's own), killed after `grace`.
     ///
     /// # Errors
-    /// That the request could not be made; the end itself is told by [`RunningTask::wait`].
+    /// That the request could not be made; [`RunningTask::wait`] returns the end itself.
     fn stop(&self, signal: &str, grace: Duration) -> Result<(), TaskError>;
 
     /// Sends a signal.
@@ -238,7 +239,7 @@ pub trait RunningTask: Send + Sync {
     fn signal(&self, signal: &str) -> Result<(), TaskError>;
 
     /// Starts a command beside the task, as the task was started: with its user, environment,
-    /// directory and limits. It ends with the task, and when nobody takes its output any more.
+    /// directory and limits. It ends with the task, and when no reader takes its output any more.
     ///
     /// # Errors
     /// It could not be started, or the task is gone.

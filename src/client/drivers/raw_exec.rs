@@ -33,7 +33,7 @@ pub const NAME: &str = "raw_exec";
 /// How long after the grace an executor may take before its task is ended without it: it may have
 /// been stopped, or hang.
 const STUCK: Duration = Duration::from_secs(5);
-/// How long an executor that cannot be asked may take to be seen to have ended.
+/// How long an executor that cannot be reached may take to be seen to have ended.
 const GONE: Duration = Duration::from_millis(500);
 
 /// Runs commands of the host.
@@ -124,7 +124,7 @@ impl Runs {
             .flatten()
     }
 
-    /// Ends and removes what is left of runs that nobody knows any more.
+    /// Ends and removes what is left of runs that no task has any more.
     pub fn sweep(&self) {
         match sweep::sweep(&self.dir, &self.cgroups) {
             Ok(0) => {}
@@ -146,7 +146,7 @@ fn spec(task: &TaskConfig, runs: &Runs) -> Result<ExecSpec, StartError> {
     } else {
         config.work_dir.into()
     };
-    // Who is not root mounts nothing: such a task finds it by its environment.
+    // An agent that is not root mounts nothing: such a task finds it by its environment.
     let mounts = match rustix::process::geteuid().is_root() {
         true => task.mounts.clone(),
         false => Vec::new(),
@@ -319,7 +319,7 @@ struct Process {
     run: u64,
     /// How long after the grace the executor may take before it is ended.
     stuck: Duration,
-    /// Where its streams of samples go on.
+    /// Where its streams of samples continue.
     meter: Arc<Mutex<Meter>>,
 }
 
@@ -349,11 +349,11 @@ struct Sampled {
 
 /// Where samples come from.
 enum SampleSource {
-    /// Nobody was asked yet.
+    /// The executor was not called yet.
     New,
     /// The executor.
     Reported(Measures),
-    /// One's own looks: the executor is of a release that tells nothing of its task.
+    /// Looks of the agent's own: the executor is of a release that reports nothing of its task.
     Looks(tokio::time::Interval),
     /// Nothing follows.
     Over,
@@ -423,7 +423,7 @@ impl Sampled {
         // It reads as many files as there are processes.
         let looked = tokio::task::spawn_blocking(move || {
             let mut meter = meter.lock();
-            // As old as a look at all processes may be that somebody else took.
+            // As old as a look at all processes may be that another caller took.
             let all = Processes::lately(age, meter.at);
             let usage = executor.usage(&all);
             meter.take(all.at(), usage)
@@ -463,7 +463,7 @@ impl RunningTask for Process {
     }
 
     fn stop(&self, signal: &str, grace: Duration) -> Result<(), TaskError> {
-        // A signal nobody knows is no reason to let the task run on.
+        // An unknown signal is no reason to let the task run on.
         let known =
             signals::number(signal).or_else(|| signals::number(signals::DEFAULT_KILL_SIGNAL));
         let number = known.unwrap_or(nix::sys::signal::Signal::SIGKILL as i32);

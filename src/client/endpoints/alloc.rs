@@ -13,7 +13,7 @@ use drover_error::Refusal;
 ///
 /// # Errors
 /// Unknown allocation or task, a task together with all, nothing that runs; tasks that cannot be
-/// told to end.
+/// requested to end.
 pub async fn restart(client: &Client, alloc: &str, task: &str, all: bool) -> Result<(), Refusal> {
     if all && !task.is_empty() {
         let text = "cannot restart all tasks and a single task at the same time";

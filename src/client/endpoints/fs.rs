@@ -27,9 +27,9 @@ pub(super) const POLL: Duration = Duration::from_millis(100);
 pub(super) const ALIVE: Duration = Duration::from_secs(1);
 /// Pieces that may wait for a slow reader.
 pub(super) const WINDOW: usize = 8;
-/// The most entries of a directory that are told.
+/// The most entries of a directory that are shown.
 const MOST: usize = 100_000;
-/// How long a look at a file may take before whoever asked is told that it hangs.
+/// How long a look at a file may take before its caller gets the answer that it hangs.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Looks at files at a time, of all allocations together: they run where reads of tables and
@@ -41,8 +41,8 @@ static TURNS: Semaphore = Semaphore::const_new(LOOKS);
 pub type Pieces = mpsc::Receiver<Option<Bytes>>;
 
 /// Looks at files of an allocation where it may wait for them: whatever a task made of them may
-/// hold the look up for ever, which then costs its allocation one of its turns and nobody else
-/// anything.
+/// hold the look up for ever, which then costs its allocation one of its turns and no other
+/// allocation anything.
 ///
 /// # Errors
 /// The look's own, or that it takes too long, or that all turns are taken.
@@ -121,7 +121,7 @@ pub async fn stat(client: &Client, alloc: &str, path: &str) -> Result<AllocFileI
     .await
 }
 
-/// Reads a file piece by piece, as fast as somebody takes them: from `offset`, `limit` bytes at
+/// Reads a file piece by piece, as fast as the receiver takes them: from `offset`, `limit` bytes at
 /// most, and no more than there are now. Answers its content type too. Must be called in a runtime.
 ///
 /// # Errors
@@ -271,8 +271,8 @@ fn next(dir: &AllocDir, path: &str, file: &File, at: u64) -> io::Result<(Vec<u8>
     Ok((data, ""))
 }
 
-/// Waits for the next look, and says that the stream is alive when it is time; false when nobody
-/// listens any more.
+/// Waits for the next look, and says that the stream is alive when it is time; false when the
+/// receiver is gone.
 pub(super) async fn wait(tx: &mpsc::Sender<FileFrame>, silent: &mut Duration) -> bool {
     tokio::select! {
         () = tokio::time::sleep(POLL) => {}

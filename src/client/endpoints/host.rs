@@ -43,7 +43,7 @@ impl Meter {
     }
 }
 
-/// What the machine did in the last interval of the client's own, whoever else asked.
+/// What the machine did in the last interval of the client's own, whatever else requests it.
 pub fn stats(client: &Client) -> HostStats {
     let mut stats = client.core.meter.reported();
     let devices = client.devices().map(|devices| devices.figures());
@@ -182,7 +182,7 @@ mod tests {
         meter.measure(tmp.path());
         let first = meter.reported();
         assert!(first.timestamp > 0 && !first.cpu.is_empty());
-        // Asking measures nothing: an interval of no length would tell nothing but zeros.
+        // A request measures nothing: an interval of no length would show nothing but zeros.
         for _ in 0..3 {
             assert_eq!(meter.reported(), first);
         }

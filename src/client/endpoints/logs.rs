@@ -18,7 +18,7 @@ use crate::beneath;
 use crate::executor::rotate::log_indexes;
 use drover_error::Refusal;
 
-/// What of a task's output is asked for.
+/// Which part of a task's output is requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogRequest {
     pub task: String,
@@ -28,7 +28,7 @@ pub struct LogRequest {
     pub origin: Origin,
     /// Bytes from there.
     pub offset: u64,
-    /// Go on with what is written later, until the task is dead.
+    /// Continue with what is written later, until the task is dead.
     pub follow: bool,
 }
 
@@ -183,7 +183,7 @@ async fn send(
 ) {
     let mut silent = Duration::ZERO;
     loop {
-        // Asked before reading: what a task wrote before it was dead is then all read.
+        // Read before the output: what a task wrote before it was dead is then all read.
         let dead = runner
             .control()
             .and_then(|c| c.task_progress(&task))

@@ -1,5 +1,6 @@
-//! What users ask of a client directly: files, logs, figures, commands, restarts and signals of its
-//! allocations (MOD-23). Functions only; routes, query parameters and permissions are the front's.
+//! What users request of a client directly: files, logs, figures, commands, restarts and signals of
+//! its allocations (MOD-23). Functions only; routes, query parameters and permissions are the
+//! front's.
 
 pub mod alloc;
 pub mod exec;
@@ -46,10 +47,10 @@ fn base64<S: serde::Serializer>(data: &[u8], out: S) -> Result<S::Ok, S::Error> 
 /// Where reading begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Origin {
-    /// So far from the start.
+    /// This far from the start.
     #[default]
     Start,
-    /// So far before the end.
+    /// This far before the end.
     End,
 }
 

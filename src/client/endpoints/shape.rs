@@ -27,7 +27,7 @@ pub(super) fn info(name: &str, stat: &Stat, content_type: String) -> AllocFileIn
     }
 }
 
-/// A mode as Go writes it: letters for what it is, then nine for who may.
+/// A mode as Go writes it: letters for the kind of file, then nine for the permissions.
 fn file_mode(stat: &Stat) -> String {
     let (kind, mode) = (beneath::kind(stat), stat.st_mode);
     let char_device = kind == FileType::CharacterDevice;

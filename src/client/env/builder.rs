@@ -57,7 +57,7 @@ pub struct TaskEnvInput<'a> {
     pub hooks: &'a BTreeMap<String, String>,
 }
 
-/// A finished environment: variables, and the names `${…}` can ask for besides.
+/// A finished environment: variables, and the names that `${…}` can name besides.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TaskEnv {
     vars: BTreeMap<String, String>,

@@ -186,7 +186,7 @@ fn env_05_the_library_knows_nothing_of_drivers_and_drivers_nothing_of_how_it_is_
         let found = lines.find(|line| line.starts_with("use ") && line.contains("crate::"));
         assert_eq!(found, None, "{file}");
     }
-    // A driver is given a finished environment, and asks the library for nothing but names.
+    // A driver is given a finished environment, and uses the library for nothing but names.
     let drivers = sources("drivers");
     for (file, text) in &drivers {
         assert!(

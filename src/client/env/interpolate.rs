@@ -2,7 +2,7 @@
 
 /// Replaces every `${name}` that `lookup` knows; what it does not know stays as it is.
 ///
-/// `${env["NAME"]}` and `${env[NAME]}` ask for `NAME`. `$${` is a literal `${`.
+/// `${env["NAME"]}` and `${env[NAME]}` stand for `NAME`. `$${` is a literal `${`.
 pub fn interpolate(text: &str, lookup: impl Fn(&str) -> Option<String>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;

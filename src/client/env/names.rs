@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-/// The agent's own: what it logs in with elsewhere, and what its starter told it. No task sees
+/// The agent's own: its credentials elsewhere, and what its starter set for it. No task sees
 /// these, whatever is configured.
 const OWN: &[&str] = &[
     "DROVER_*",

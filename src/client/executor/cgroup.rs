@@ -1,5 +1,5 @@
 //! Control groups around a task's processes: what is in one can be killed at once, however fast it
-//! forks and whoever its parent is now, and can be given less than all there is.
+//! forks and whatever its parent is now, and can be given less than all there is.
 //!
 //! Hosts have version 2, version 1, or both at once: then each controller is in one of them. Of
 //! version 2 a run gets one group with one for its task in it; of version 1 one for its task in the
@@ -44,9 +44,9 @@ const WEIGHTS: (u64, u64) = (1, 10_000);
 /// The groups below which runs get theirs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Parents {
-    /// Of version 2.
+    /// The group of version 2.
     pub unified: Option<PathBuf>,
-    /// Of version 1, by controller.
+    /// The groups of version 1, by controller.
     pub v1: BTreeMap<String, PathBuf>,
     /// Those of version 2 are given programs that decide about devices.
     pub device_programs: bool,
@@ -82,7 +82,7 @@ impl Parents {
             }
         }
         for controller in USED.iter().filter(|c| !out.v1.contains_key(**c)) {
-            // What could not be handed on is missed where it is asked for.
+            // A controller that could not be handed on is missing where a run needs it.
             let _ = out.unified.as_ref().map(|path| hand_on(path, controller));
         }
         let is_held = out.v1.contains_key(devices::CONTROLLER);
@@ -212,10 +212,10 @@ impl Groups {
 
     /// Makes them and enters that of the run; a process that writes `0` to each of the answered
     /// files is the run's task from then on. Neither is in the agent's own group any more, so
-    /// whoever ends that, a service manager for one, ends the agent alone.
+    /// a process that ends that group, a service manager for one, ends the agent alone.
     ///
     /// # Errors
-    /// The kernel said no. What was made is removed by [`Groups::leave`].
+    /// The kernel refused it. What was made is removed by [`Groups::leave`].
     pub fn make(&self, spec: &ExecSpec) -> io::Result<Vec<File>> {
         let (limits, given) = (spec.limits, &spec.devices);
         let own = match spec.cores.is_empty() {
@@ -558,7 +558,7 @@ mod tests {
         groups.limit_unified(&path("top/parent/run"), all).unwrap();
         assert_eq!(read("v1/memory.limit_in_bytes"), "-1");
         assert_eq!(read("top/parent/run/task/memory.max"), "max");
-        // A controller that is in version 1 is not asked of version 2.
+        // A controller that is in version 1 is not used in version 2.
         fs::create_dir_all(path("both/task")).unwrap();
         let v1 = USED.map(|c| (c.to_owned(), path("v1")));
         let groups = Groups {

@@ -1,6 +1,6 @@
-//! On which cores tasks run, by control groups: who has some reserved has those and no others, and
-//! those who have none share the rest. A task cannot leave its group, whatever it asks the kernel
-//! for itself.
+//! On which cores tasks run, by control groups: tasks with reserved cores have those and no others,
+//! and tasks without share the rest. A task cannot leave its group, whatever it requests of the
+//! kernel for itself.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,12 +19,12 @@ const CPUS: &str = "cpuset.cpus";
 /// That of memory, which version 1 wants filled in first.
 const MEMS: &str = "cpuset.mems";
 
-/// The cores that the tasks of one agent have, by their groups; none for those who share.
+/// The cores that the tasks of one agent have, by their groups; none for tasks that share.
 #[derive(Debug, Default)]
 pub(crate) struct Cores(Mutex<BTreeMap<PathBuf, Vec<u16>>>);
 
 impl Cores {
-    /// A run begins, or was found again. One that has no cores reserved is told which it shares.
+    /// A run begins, or was found again. One that has no cores reserved gets those that it shares.
     pub(crate) fn begin(&self, parents: &Parents, spec: &mut ExecSpec) {
         let Some(group) = parents.cpuset(spec) else {
             return;
@@ -55,7 +55,7 @@ impl Cores {
     }
 }
 
-/// Cores that nobody reserved; all where there are none left.
+/// Cores that no task reserved; all where every core is reserved.
 fn free(runs: &BTreeMap<PathBuf, Vec<u16>>, parents: &Parents) -> Vec<u16> {
     let all = parents
         .cpuset_parent()
@@ -65,7 +65,7 @@ fn free(runs: &BTreeMap<PathBuf, Vec<u16>>, parents: &Parents) -> Vec<u16> {
     if free.is_empty() { all } else { free }
 }
 
-/// Tells those who share what is left for them.
+/// Writes the cores that are left to the groups of the tasks that share them.
 fn share(runs: &BTreeMap<PathBuf, Vec<u16>>, parents: &Parents) {
     let cores = cpu_set(&free(runs, parents));
     for (group, _) in runs.iter().filter(|(_, cores)| cores.is_empty()) {
@@ -85,7 +85,7 @@ pub(super) fn keep(group: &Path, cores: &[u16]) -> io::Result<()> {
         let path = group.join(file);
         let of = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
         let value = match value.is_empty() {
-            // What somebody wrote there stays.
+            // What was written there before stays.
             true if !of(path.clone()).trim().is_empty() => continue,
             true => of(above.join(file)),
             false => value,

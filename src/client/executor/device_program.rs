@@ -1,8 +1,8 @@
 //! Rights to devices in a control group of version 2: a program of the kernel's own machine, which
-//! the kernel asks each time that a task of the group opens a device, or makes a node of one.
+//! the kernel runs each time that a task of the group opens a device, or makes a node of one.
 //!
 //! It gets the kind of the device, its numbers and what is wanted, and answers with 1 or 0. It
-//! belongs to the group and goes with it. Programs of groups above are asked too, and all must
+//! belongs to the group and goes with it. Programs of groups above are run too, and all must
 //! agree.
 
 use std::fs::File;
@@ -25,7 +25,7 @@ pub(super) const CHARACTER: u32 = 2;
 pub(super) struct DeviceRule {
     pub(super) kind: u32,
     pub(super) major: u32,
-    /// None: any.
+    /// `None` for any.
     pub(super) minor: Option<u32>,
     pub(super) rights: u32,
 }
@@ -50,7 +50,7 @@ pub(super) const SHIFT_RIGHT: u8 = 0x77;
 pub(super) const JUMP_UNLESS: u8 = 0x55;
 pub(super) const EXIT: u8 = 0x95;
 
-/// Registers: the answer, what is asked about, and what was taken out of that.
+/// Registers: the answer, the request for a device, and what was taken out of that.
 const ANSWER: u8 = 0;
 const REQUESTED: u8 = 1;
 const KIND: u8 = 2;
@@ -77,7 +77,7 @@ fn copy(to: u8, from: u8) -> Instruction {
     }
 }
 
-/// Takes 32 bits from so far behind the beginning of what is asked about.
+/// Takes 32 bits at this offset from the beginning of the request.
 fn load(to: u8, offset: i16) -> Instruction {
     Instruction {
         registers: to | REQUESTED << 4,
@@ -141,10 +141,10 @@ pub(super) fn attach(group: &Path, rules: &[DeviceRule]) -> io::Result<()> {
     call(ATTACH, &attributes).map(drop)
 }
 
-/// What is asked of the kernel: to take a program, to give one to a group.
+/// The commands to the kernel: to take a program, to give one to a group.
 const LOAD_PROGRAM: libc::c_long = 5;
 const ATTACH: libc::c_long = 8;
-/// Programs of control groups that are asked about devices; the same when it is attached.
+/// Programs of control groups that decide about devices; the same when it is attached.
 const PROGRAM_OF_DEVICES: u32 = 15;
 const OF_DEVICES: u32 = 6;
 /// Groups above and below may have programs of their own.
@@ -184,16 +184,16 @@ fn loaded(program: &[Instruction]) -> io::Result<OwnedFd> {
         unsafe_code,
         reason = "the kernel answers with a descriptor as a number"
     )]
-    // SAFETY: it was just made for us, and nobody else has it.
+    // SAFETY: it was just made for us, and no other owner has it.
     let owned = unsafe { OwnedFd::from_raw_fd(fd) };
     Ok(owned)
 }
 
-/// Asks the kernel. What it is told must be one of the structures above, which begin as the
+/// Calls the kernel. Its argument must be one of the structures above, which begin as the
 /// kernel's do and leave out what is zero.
 #[expect(unsafe_code, reason = "no crate here has this call of the kernel")]
 fn call<T>(what: libc::c_long, attributes: &T) -> io::Result<libc::c_long> {
-    // SAFETY: the kernel reads as many bytes as it is told there are, and what they point to, all
+    // SAFETY: the kernel reads as many bytes as the size argument says, and what they point to, all
     // of which lives until it answers; it writes nothing.
     let answer = unsafe {
         libc::syscall(

@@ -23,7 +23,7 @@ fn run(program: &[Instruction], kind: u32, wanted: u32, major: u32, minor: u32) 
                 assert_eq!(
                     (from, offset % 4),
                     (1, 0),
-                    "of what is asked about, in its parts"
+                    "of what is requested, in its parts"
                 );
                 registers[to] = requested[usize::try_from(offset / 4).unwrap()].into();
             }

@@ -25,7 +25,7 @@ const TERMINALS: [(u32, Option<u32>); 2] = [(5, Some(2)), (136, None)];
 /// The rights that a device is given with.
 ///
 /// # Errors
-/// They are none.
+/// They are not valid.
 pub(crate) fn rights(device: &Device) -> Result<&str, String> {
     let text = device.permissions.as_str();
     let once = |right: char| text.matches(right).count() <= 1;
@@ -121,7 +121,7 @@ fn allowed(devices: &[Device]) -> io::Result<Allowed<'_>> {
 struct Number {
     kind: char,
     major: u32,
-    /// None: any.
+    /// `None` for any.
     minor: Option<u32>,
 }
 

@@ -26,10 +26,10 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Why a command was not started.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
-    /// Nobody is there to start it.
+    /// No executor is there to start it.
     #[error("the task has ended")]
     Gone,
-    /// The executor says no.
+    /// The executor refused it.
     #[error("{0}")]
     NotStarted(String),
     /// The descriptors or the socket could not be made or used.
@@ -73,7 +73,7 @@ impl Channel {
         loop {
             let mut ready = self.0.readable().await?;
             match ready.try_io(|fd| Ok(rustix::io::read(fd.get_ref(), &mut *buf)?)) {
-                // A terminal that nobody has open any more.
+                // A terminal that no process has open any more.
                 Ok(Err(e)) if e.raw_os_error() == Some(nix::libc::EIO) => return Ok(0),
                 Ok(Err(e)) if e.kind() == io::ErrorKind::Interrupted => {}
                 Ok(read) => return read,
@@ -85,7 +85,7 @@ impl Channel {
     /// Writes everything, as fast as it is taken.
     ///
     /// # Errors
-    /// Nobody reads it any more.
+    /// No process reads it any more.
     pub async fn write_all(&self, mut data: &[u8]) -> io::Result<()> {
         while !data.is_empty() {
             let mut ready = self.0.writable().await?;
@@ -98,7 +98,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Changes the size of a terminal; whoever runs on it is told.
+    /// Changes the size of a terminal; the programs that run on it get a signal.
     pub fn resize(&self, height: u16, width: u16) {
         let size = Winsize {
             ws_row: height,
@@ -200,7 +200,7 @@ fn terminal() -> io::Result<Ends> {
     Ok((vec![ours.as_fd().try_clone_to_owned()?], vec![theirs]))
 }
 
-/// Asks the executor for something; the connection by which it tells, and which ends it.
+/// Sends the executor a request; the connection by which it answers, and which ends it.
 pub(super) fn ask(
     dir: &RunDir,
     call: &ExecutorCall,
@@ -229,7 +229,8 @@ pub(super) fn ask(
     let sent = sent.map_err(io::Error::from);
     let sent = sent.and_then(|n| io::Write::write_all(&mut &stream, &line[n..]));
     match sent.map_err(gone) {
-        // Who has no room says so and closes without having heard: his word is still to be read.
+        // An executor at its limit says so and closes without reading: its answer is still to be
+        // read.
         Ok(()) | Err(ExecError::Gone) => {}
         Err(e) => return Err(e),
     }
@@ -237,7 +238,7 @@ pub(super) fn ask(
     Ok(stream)
 }
 
-/// Where there is no socket, or nobody behind it, there is no executor.
+/// Where there is no socket, or no process behind it, there is no executor.
 fn gone(error: io::Error) -> ExecError {
     match error.kind() {
         io::ErrorKind::NotFound

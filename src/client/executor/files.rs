@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::isolation::{Device, Mount, Namespaces, TaskLimits};
 use crate::proc::TreeUsage;
 
-/// What is added to a signal's number to tell it as an exit code, as shells do.
+/// What is added to a signal's number to show it as an exit code, as shells do.
 pub const SIGNALLED: i32 = 128;
 
 /// What to run; written by the agent before the executor is started.
@@ -32,7 +32,8 @@ pub struct ExecSpec {
     /// The cores that it runs on; none: all that the agent may use.
     #[serde(default)]
     pub cores: Vec<u16>,
-    /// Those that it shares with others while it has none of its own, where groups keep it there.
+    /// The cores that it shares with others while it has none of its own, where groups keep it
+    /// there.
     #[serde(default)]
     pub shared_cores: Vec<u16>,
     /// What is mounted for it.
@@ -83,11 +84,11 @@ pub struct ExecSpec {
 pub struct Capabilities {
     /// What it can have at most; root has all of these.
     pub bounding: u64,
-    /// What a user who is not root has, too.
+    /// What a user that is not root has, too.
     pub ambient: u64,
 }
 
-/// Who runs; written by the executor once the task is started.
+/// The processes of a run; written by the executor once the task is started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecState {
     pub executor_pid: i32,
@@ -132,7 +133,7 @@ pub struct StopRequest {
     pub grace_ms: u64,
 }
 
-/// What is asked of the executor; one line of JSON on the socket. With a command come the
+/// A request to the executor; one line of JSON on the socket. With a command come the
 /// descriptors it gets: a terminal, or input, output and errors.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExecutorCall {
@@ -157,8 +158,8 @@ pub enum ExecutorReply {
     },
     /// It does not.
     Failed(String),
-    /// It ended with this code; [`SIGNALLED`] and the signal's number where one ended it. Who
-    /// measures is told so of the task.
+    /// It ended with this code; [`SIGNALLED`] and the signal's number where one ended it. A
+    /// connection that measures gets the same about the task.
     Ended(i32),
     /// What the task has used.
     Sample {
@@ -170,7 +171,7 @@ pub enum ExecutorReply {
     /// There is no sample, and none will follow.
     NoSample {
         why: String,
-        /// Whoever asks again later may get some.
+        /// A later request may get some.
         recoverable: bool,
     },
 }
@@ -211,7 +212,7 @@ impl RunDir {
         self.0.join("executor.log")
     }
 
-    /// Takes the lock if nobody holds it; it is held until the file is dropped.
+    /// Takes the lock if no process holds it; it is held until the file is dropped.
     pub fn try_lock(&self) -> io::Result<Option<File>> {
         let file = OpenOptions::new()
             .create(true)
@@ -241,7 +242,7 @@ pub fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     fs::rename(&tmp, path)
 }
 
-/// Reads a JSON file; `None` when there is none.
+/// Reads a JSON file; `None` when it does not exist.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     match fs::read(path) {
         Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),

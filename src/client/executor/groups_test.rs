@@ -1,5 +1,5 @@
 //! Tasks in control groups of this host: which devices they have, what is counted of them, and what
-//! becomes of groups that nobody knows any more.
+//! becomes of groups that no agent knows any more.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ async fn drv_06_a_task_has_the_devices_that_it_is_given_with_the_rights_that_it_
         return drover_testkit::skip("rights to devices", "nothing here holds them");
     }
     rights_are_held(&places.0).await;
-    // Where version 1 holds them, version 2 can as well, and is asked to.
+    // Where version 1 holds them, version 2 can as well, and is made to.
     let mut unified = places.0.clone();
     let by_v1 = unified.v1.remove(devices::CONTROLLER).is_some();
     if by_v1 && unified.unified.is_some() && device_program::can_load() {
@@ -90,7 +90,7 @@ async fn rights_are_held(parents: &Parents) {
     assert_eq!(text[8], "no", "of a device that it was not given");
     assert_eq!(text[9..], ["yes", "yes"]);
 
-    // What is none is not given, and what cannot be held is not begun.
+    // What is no device is not given, and what cannot be held is not begun.
     let second = Apart::new();
     let mut spec = second.spec("echo no");
     spec.devices = vec![device("/etc/passwd", "/dev/mine", "rw")];

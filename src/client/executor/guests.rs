@@ -1,7 +1,7 @@
 //! Commands that run beside the task: started by the executor, so that they are in the task's tree,
-//! and end with it. And whoever wants to know what the task uses.
+//! and end with it. And connections that measure what the task uses.
 //!
-//! Whoever asks connects to a socket of the run directory, and holds the connection for as long as
+//! A caller connects to a socket of the run directory, and holds the connection for as long as
 //! the command is to run, or it is to be measured: when it is closed, the command's session is
 //! killed.
 
@@ -34,26 +34,26 @@ const PIECE: usize = 16 << 10;
 /// The commands beside a task.
 #[derive(Default)]
 pub(super) struct Guests {
-    /// None where it could not be made: then there is no way to run commands.
+    /// `None` where it could not be made: then there is no way to run commands.
     door: Option<UnixListener>,
     all: Vec<Guest>,
 }
 
-/// Somebody who asks for a command, or whose command runs.
+/// A caller that requests a command, or whose command runs.
 struct Guest {
     stream: UnixStream,
     said: Vec<u8>,
     ends: Vec<OwnedFd>,
     process: Option<Pid>,
-    /// What it is told of the task.
+    /// What it gets to know of the task.
     measured: Option<Measured>,
 }
 
-/// What a look at somebody's connection shows.
+/// What a look at a caller's connection shows.
 enum GuestPoll {
     /// Nothing to be done.
     Nothing,
-    /// It asks for this.
+    /// It requests this.
     Asks(ExecutorCall, Vec<OwnedFd>),
     /// It is gone, or talks nonsense.
     Gone,
@@ -63,7 +63,7 @@ impl Guests {
     /// Opens the door.
     ///
     /// # Errors
-    /// The system said no.
+    /// An error of the system.
     pub(super) fn open(dir: &RunDir) -> io::Result<Self> {
         let (_held, path) = reach(dir)?;
         let door = UnixListener::bind(path)?;
@@ -96,7 +96,8 @@ impl Guests {
         all.map(Measured::due).min()
     }
 
-    /// Lets in who waits, starts what is asked for, and kills what nobody waits for any more.
+    /// Accepts callers that wait, starts what is requested, and kills what no caller waits for any
+    /// more.
     pub(super) fn serve(&mut self, place: SpawnTarget<'_>, runs: bool) {
         while let Some(Ok((stream, _))) = self.door.as_ref().map(UnixListener::accept) {
             let commands = self.all.iter().filter(|guest| guest.measured.is_none());
@@ -139,7 +140,7 @@ impl Guests {
         self.all = stay;
     }
 
-    /// The task ended: who measures is told so, after what it was not told yet.
+    /// The task ended: callers that measure get that, after what was not sent to them yet.
     pub(super) fn task_ended(&mut self, code: i32) {
         self.all.retain_mut(|guest| {
             if let Some(measured) = &mut guest.measured {
@@ -149,7 +150,7 @@ impl Guests {
         });
     }
 
-    /// A child ended: whoever waits for it is told.
+    /// A child ended: the caller that waits for it is notified.
     pub(super) fn ended(&mut self, pid: Pid, code: i32) {
         let place = self.all.iter().position(|guest| guest.process == Some(pid));
         if let Some(place) = place {
@@ -167,7 +168,7 @@ pub(super) fn reach(dir: &RunDir) -> io::Result<(OwnedFd, String)> {
     Ok((held, path))
 }
 
-/// One line, to somebody who may be gone; it always fits.
+/// One line, to a caller that may be gone; it always fits.
 fn report(mut stream: &UnixStream, reported: &ExecutorReply) {
     if let Ok(mut line) = serde_json::to_vec(reported) {
         line.push(b'\n');
@@ -214,7 +215,7 @@ impl Guest {
         }
     }
 
-    /// Starts what is asked for; whether there is anything to wait for.
+    /// Starts what is requested; whether there is anything to wait for.
     fn start(
         &mut self,
         call: &ExecutorCall,
@@ -251,7 +252,7 @@ impl Guest {
             recoverable,
         };
         let reported = match (runs, every_ms, is_space) {
-            // With which code is told elsewhere.
+            // The code of the end is reported elsewhere.
             (false, _, _) => ExecutorReply::Ended(0),
             (true, 0, _) => refused("no time passes between two samples", false),
             (true, _, false) => refused("too many measure this task", true),
@@ -264,7 +265,7 @@ impl Guest {
         false
     }
 
-    /// Tells of the task what is due; whether there is anything more to wait for.
+    /// Sends what is due of the task; whether there is anything more to wait for.
     fn measure(&mut self, place: SpawnTarget<'_>) -> bool {
         let Some(measured) = &mut self.measured else {
             return true;

@@ -1,6 +1,6 @@
 //! The keys of a run: a session keyring of its own, with none of the agent's keys.
 //!
-//! An agent that somebody started from his session, or a service manager from its own, holds the
+//! An agent that a user started from a session, or a service manager from its own, holds the
 //! keys of that session, and so would all that it starts: the kernel hands the keyring down as it
 //! does a terminal. An executor lets go of it first of all; its task, and commands beside the task,
 //! share the one that it has then. It is empty, and goes with the last of them.
@@ -13,10 +13,10 @@ use nix::libc;
 const JOIN: libc::c_long = 1;
 
 /// Gives this process an empty session keyring. A kernel that has no keys, or refuses the call to
-/// all that run here, keeps none from anybody.
+/// all that run here, keeps no keys from any process.
 ///
 /// # Errors
-/// There is no room for one more keyring.
+/// The quota of keyrings is used up.
 #[expect(unsafe_code, reason = "no library offers this call in safe form")]
 pub(super) fn leave() -> io::Result<()> {
     let nameless = std::ptr::null::<libc::c_char>();

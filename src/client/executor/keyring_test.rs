@@ -1,4 +1,4 @@
-//! Which keys a task finds: this test binary starts itself as the task, and tells.
+//! Which keys a task finds: this test binary starts itself as the task, and prints them.
 
 use std::ffi::CStr;
 use std::io;
@@ -11,7 +11,7 @@ use super::files::ExecSpec;
 use super::keyring;
 use super::world_test::{Apart, can};
 
-/// A process that has it tells of its session keyring and ends.
+/// A process that has it prints its session keyring and ends.
 pub(super) const ASK: &str = "DROVER_TEST_KEYS";
 /// The key of the agent, and one that a task makes.
 const SECRET: &CStr = c"drover-test-secret";
@@ -30,7 +30,7 @@ fn done(answer: libc::c_long) -> io::Result<usize> {
 #[expect(unsafe_code, reason = "no library offers these calls in safe form")]
 fn make(name: &CStr) -> io::Result<usize> {
     let (kind, name) = (KIND.as_ptr(), name.as_ptr());
-    // SAFETY: both texts end with a zero, and the payload is as long as is said.
+    // SAFETY: both texts end with a zero, and the payload is as long as its length argument.
     done(unsafe {
         libc::syscall(
             libc::SYS_add_key,
@@ -55,12 +55,12 @@ fn finds(name: &CStr) -> bool {
 #[expect(unsafe_code, reason = "no library offers these calls in safe form")]
 fn count() -> io::Result<usize> {
     let none = std::ptr::null::<u8>();
-    // SAFETY: nothing is written where there is no room.
+    // SAFETY: nothing is written where there is no space.
     let bytes = done(unsafe { libc::syscall(libc::SYS_keyctl, READ, SESSION, none, 0_usize) });
     Ok(bytes? / size_of::<i32>())
 }
 
-/// Tells what this process finds.
+/// Prints what this process finds.
 pub(super) fn report() -> ! {
     let before = count().map_err(|e| e.to_string());
     let made = make(MADE).is_ok();
@@ -68,7 +68,7 @@ pub(super) fn report() -> ! {
     std::process::exit(0)
 }
 
-/// The environment with which this binary tells.
+/// The environment with which this binary prints.
 fn requested() -> Vec<(String, String)> {
     let path = std::env::var("LD_LIBRARY_PATH").ok();
     let path = path.map(|path| ("LD_LIBRARY_PATH".to_owned(), path));
@@ -92,7 +92,7 @@ fn drv_06_a_task_has_an_empty_keyring_of_its_own_and_none_of_the_agents_keys() {
     let inherited = "Ok(1), the agent's: true, makes: true\n";
     assert_eq!(
         reported, inherited,
-        "whoever is started plainly has them all"
+        "a process that is started plainly has them all"
     );
 
     let mut runtime = tokio::runtime::Builder::new_current_thread();

@@ -70,11 +70,12 @@ impl Labels {
         })
     }
 
-    /// Of what files of containers are called, and of the label of whoever starts tasks.
+    /// From the label that files of containers have, and the label of the process that starts
+    /// tasks.
     pub(super) fn of(files: &str, process: &str) -> Self {
         let level = |label: &str| {
             let level = label.trim_end_matches(['\0', '\n']).splitn(4, ':').nth(3);
-            // Of a range it is the lower end that files have.
+            // Files have the lower end of a range.
             level.map(|level| level.split('-').next().unwrap_or(level).to_owned())
         };
         let own = match (level(files), level(process)) {
@@ -89,7 +90,7 @@ impl Labels {
         Self { shared, own }
     }
 
-    /// The label for the word of a job; none where it asks for none.
+    /// The label for the word of a job; `None` where the job requests none.
     pub(super) fn named(&self, word: &str) -> Option<&str> {
         match word {
             "z" => Some(&self.shared),

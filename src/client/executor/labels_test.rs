@@ -100,7 +100,7 @@ fn drv_06_what_is_mounted_has_the_label_of_the_job_and_what_links_in_it_lead_to_
         "volume/a/b",
         "volume/a/b/y",
     ];
-    // Nobody asks, or the host has no labels.
+    // No label is requested, or the host has no labels.
     take(&mount("", &volume), Some(&labels)).unwrap();
     take(&mount("z", &volume), None).unwrap();
     assert_eq!(label(&at("volume/a")), plain);
@@ -167,7 +167,7 @@ fn drv_06_a_tree_that_is_deeper_than_a_process_has_descriptors_is_labelled_whole
         assert!(done.status.success() && said.contains("1 passed"), "{said}");
         return;
     }
-    // Each level has a file and two folders, one of which goes on.
+    // Each level has a file and two folders, one of which continues.
     let top = tmp.path().join("top");
     let mut at = top.clone();
     let mut files = Vec::new();

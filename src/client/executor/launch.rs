@@ -34,7 +34,7 @@ pub enum LaunchError {
     /// The run directory or the process could not be made or read.
     #[error("executor: {0}")]
     Io(#[from] io::Error),
-    /// The executor said that the task did not start.
+    /// The executor reported that the task did not start.
     #[error("{0}")]
     NotStarted(String),
     /// The executor ended or kept silent.
@@ -235,7 +235,7 @@ impl Executor {
         }
     }
 
-    /// Who runs.
+    /// The processes of the run.
     pub fn state(&self) -> &ExecState {
         &self.inner.state
     }
@@ -243,12 +243,12 @@ impl Executor {
     /// Waits until the executor ended.
     pub async fn ended(&self) {
         if let Some(pidfd) = &self.inner.pidfd {
-            // An error means that the reactor is gone, and with it whoever waits.
+            // An error means that the reactor is gone, and with it whatever waits.
             let _ = pidfd.readable().await;
         }
     }
 
-    /// Waits until the executor ended and tells how the task did.
+    /// Waits until the executor ended, and returns how the task did.
     pub async fn wait(&self) -> ExitRecord {
         self.ended().await;
         if let Some(child) = self.inner.child.lock().take() {
@@ -270,11 +270,11 @@ impl Executor {
         })
     }
 
-    /// Asks for the end: `signal` to the task now, everything killed after `grace`.
+    /// Requests the end: `signal` to the task now, everything killed after `grace`.
     ///
     /// # Errors
-    /// The executor could not be told. One that is told and finds no request, because there was no
-    /// room for it, kills at once.
+    /// The executor could not be notified. One that is notified and finds no request, because the
+    /// disk was full, kills at once.
     pub fn stop(&self, signal: i32, grace: Duration) -> io::Result<()> {
         let Some(pidfd) = &self.inner.pidfd else {
             return Ok(());
@@ -343,7 +343,7 @@ enum RunFiles {
     Live(ExecState),
     Exited(ExitRecord),
     NeverStarted,
-    /// Somebody holds it and has not said yet what became of it.
+    /// An executor holds it and has not reported yet what became of it.
     Starting,
 }
 
@@ -377,8 +377,8 @@ fn end_holder(dir: &RunDir) {
     }
 }
 
-/// The executor is gone without a record: a reboot, or somebody killed it. What is left of the
-/// task's control group or else of its process group goes, and the end is told as it is.
+/// The executor is gone without a record: a reboot, or it was killed. What is left of the
+/// task's control group or else of its process group goes, and the end is recorded as it is.
 fn lost(dir: &RunDir, state: &ExecState) -> ExitRecord {
     let same_boot = state.boot_id == proc::boot_id();
     if same_boot {

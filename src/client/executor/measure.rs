@@ -1,4 +1,4 @@
-//! The agent's side of what the executor tells of its task: samples, as a stream.
+//! The agent's side of what the executor reports of its task: samples, as a stream.
 
 use std::io;
 use std::time::Duration;
@@ -30,14 +30,14 @@ pub enum Measure {
     /// There are no samples; nothing follows.
     Failed {
         why: String,
-        /// Whoever asks again later may get some.
+        /// A later request may get some.
         recoverable: bool,
     },
-    /// The executor is of a release that tells nothing of its task.
+    /// The executor is of a release that reports nothing of its task.
     Unknown,
 }
 
-/// What an executor tells, one after the other. It tells nothing more when this is dropped.
+/// What an executor reports, one after the other. It reports nothing more when this is dropped.
 #[derive(Debug)]
 pub struct Measures {
     executor: Executor,
@@ -48,7 +48,7 @@ impl Executor {
     /// What the task uses: now, and after every interval.
     ///
     /// # Errors
-    /// The executor is gone, or has no way to be asked.
+    /// The executor is gone, or cannot be called.
     pub async fn measure(&self, every: Duration) -> Result<Measures, ExecError> {
         let dir = self.dir().clone();
         let call = ExecutorCall {
@@ -65,7 +65,7 @@ impl Executor {
 }
 
 impl Measures {
-    /// Waits for what is told next. It may be dropped while it waits: nothing is lost.
+    /// Waits for the next report. It may be dropped while it waits: nothing is lost.
     pub async fn next(&mut self) -> Measure {
         let Ok(Some(line)) = self.lines.next_line().await else {
             return self.closed().await;

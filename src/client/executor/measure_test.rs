@@ -1,4 +1,4 @@
-//! What a real executor tells of its task, and what becomes of that when something fails.
+//! What a real executor reports of its task, and what becomes of that when something fails.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -21,7 +21,7 @@ const OFTEN: Duration = Duration::from_millis(20);
 
 async fn reported(measures: &mut Measures) -> Measure {
     let reported = tokio::time::timeout(LONG, measures.next()).await;
-    reported.expect("it is told in time")
+    reported.expect("it is reported in time")
 }
 
 fn pid_of(executor: &Executor) -> Pid {
@@ -52,7 +52,7 @@ async fn drv_04_samples_come_from_the_executor_as_a_stream_until_the_task_ends()
         assert!(usage.pids[&task].user >= ticks, "{usage:?}");
         (last, ticks, samples) = (at, usage.pids[&task].user, samples + 1);
     }
-    // Another one has its own interval, and is told at once all the same.
+    // Another caller has its own interval, and gets a sample at once all the same.
     let mut seldom = executor.measure(Duration::from_secs(3600)).await.unwrap();
     let Measure::Sample { usage, .. } = reported(&mut seldom).await else {
         panic!("a sample at once");
@@ -68,7 +68,7 @@ async fn drv_04_samples_come_from_the_executor_as_a_stream_until_the_task_ends()
         assert!(matches!(reported, Measure::Sample { .. }), "{reported:?}");
     }
     executor.wait().await;
-    assert!(executor.measure(OFTEN).await.is_err(), "nobody is there");
+    assert!(executor.measure(OFTEN).await.is_err(), "nothing is there");
 }
 
 #[tokio::test]
@@ -76,7 +76,7 @@ async fn drv_04_a_failure_says_whether_another_stream_may_do_better() {
     let run = Run::new();
     let spec = run.shell("exec sleep 1000");
     let executor = launcher().launch(&run.dir, &spec).await.unwrap();
-    // What is asked for can never be.
+    // What is requested can never be.
     let mut never = executor.measure(Duration::ZERO).await.unwrap();
     let (why, recoverable) = failed(reported(&mut never).await);
     assert!(!recoverable, "{why}");
@@ -152,7 +152,7 @@ async fn drv_04_what_an_executor_can_never_measure_its_driver_measures_not_at_al
     let mut never = running.stats(Duration::ZERO);
     let all = async { [never.next().await, never.next().await] };
     let reported = tokio::time::timeout(LONG, all).await;
-    let reported = reported.expect("it is told in time");
+    let reported = reported.expect("it is reported in time");
     let is_over = matches!(reported, [Some(Err(StatsError::Unsupported)), None]);
     assert!(is_over, "{reported:?}");
     // And nothing but that is wrong with the task.
@@ -189,7 +189,7 @@ async fn drv_04_an_executor_killed_amid_a_stream_fails_it_and_is_no_end_of_the_t
         proc::stat(pid("Pid")).is_none_or(|s| s.state == 'Z')
     })
     .await;
-    // Whoever opens another one hears of the end.
+    // A caller that opens another one gets the end.
     assert!(running.stats(OFTEN).next().await.is_none());
 }
 

@@ -1,7 +1,7 @@
-//! What the executor tells of the task to somebody who measures it: a sample at once, and one after
-//! every interval, for as long as the task runs.
+//! What the executor reports of the task to a caller that measures it: a sample at once, and one
+//! after every interval, for as long as the task runs.
 //!
-//! Nobody who is slow to listen holds up the executor: what does not fit waits until there is room,
+//! No caller that is slow to read holds up the executor: what does not fit waits until it fits,
 //! and no sample is taken meanwhile.
 
 use std::io::{self, ErrorKind, Write};
@@ -14,7 +14,7 @@ use super::spawn::SpawnTarget;
 use crate::proc;
 use drover_base::clock::unix_nanos;
 
-/// Somebody who measures.
+/// A caller that measures.
 pub(super) struct Measured {
     every: Duration,
     next: Instant,
@@ -25,7 +25,7 @@ pub(super) struct Measured {
 }
 
 impl Measured {
-    /// One who wants a sample after every so many milliseconds.
+    /// A caller that wants a sample after every so many milliseconds.
     pub(super) fn every(milliseconds: u64) -> Self {
         Self {
             every: Duration::from_millis(milliseconds),
@@ -45,7 +45,7 @@ impl Measured {
         self.next
     }
 
-    /// Tells what is due of the task that lives there; whether more follows.
+    /// Sends what is due of the task that lives there; whether more follows.
     pub(super) fn go_on(&mut self, stream: &UnixStream, place: SpawnTarget<'_>) -> bool {
         let now = Instant::now();
         if self.next <= now {
@@ -61,7 +61,7 @@ impl Measured {
     /// The task ended.
     pub(super) fn end(&mut self, stream: &UnixStream, code: i32) {
         self.say(&ExecutorReply::Ended(code));
-        // Who has not listened until now does not wait for this.
+        // A caller that has not read until now does not wait for this.
         let _ = self.send(stream);
     }
 
@@ -97,8 +97,8 @@ fn sample(place: SpawnTarget<'_>) -> Option<ExecutorReply> {
     let init = place.world.map(|world| world.init.as_raw());
     all.retain(|process| init != Some(process.pid));
     if all.is_empty() {
-        // Who died is seen until the executor has taken notice: the kernel's files are not open to
-        // it.
+        // A process that died is seen until the executor has taken notice: the kernel's files are
+        // not open to it.
         return Some(ExecutorReply::NoSample {
             why: "the processes of the task cannot be seen".to_owned(),
             recoverable: true,

@@ -9,13 +9,13 @@
 //! It must not know: allocations, drivers, servers. Agent and executor share nothing but the files
 //! of a run directory ([`files`]), two signals, and a socket by which commands are run beside the
 //! task: the agent hands over the descriptors they talk by and reads and writes the other ends
-//! itself ([`exec`]), so that no byte goes through the executor. By the same socket it is told, as
+//! itself ([`exec`]), so that no byte goes through the executor. By the same socket it receives, as
 //! a stream, what the task uses ([`measure`]).
 //!
 //! Invariants:
-//! - The executor holds the lock of its run directory for its whole life; who finds the lock free
-//!   may conclude that nothing runs. An agent that gives a run up marks it cancelled while it
-//!   holds the lock, so that an executor that comes late starts nothing.
+//! - The executor holds the lock of its run directory for its whole life; a process that finds the
+//!   lock free may conclude that nothing runs. An agent that gives a run up marks it cancelled
+//!   while it holds the lock, so that an executor that comes late starts nothing.
 //! - A task is started at most once per run directory.
 //! - `exit.json` is there, synced, before the executor ends by itself.
 //! - When it ends, no process of the task's tree is left: it ends only when it has no children, and
@@ -65,7 +65,7 @@ mod world_test;
 
 pub use supervise::run;
 
-/// The hidden verb of the command line; to be asked before anything else starts a thread.
+/// The hidden verb of the command line; to be looked for before anything else starts a thread.
 ///
 /// `Some(exit code)` when the process was started as an executor and has done its work.
 pub fn dispatch(args: impl IntoIterator<Item = std::ffi::OsString>) -> Option<i32> {

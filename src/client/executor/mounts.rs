@@ -54,7 +54,7 @@ const BELOW_DEV: [(&str, &str, Options); 3] = [
     ("shm", "tmpfs", &[("mode", "1777"), ("size", "65536k")]),
     ("mqueue", "mqueue", &[]),
 ];
-/// What tells of the host, or does something to it, and is of no use to a task.
+/// What shows the host, or does something to it, and is of no use to a task.
 const HIDDEN: [&str; 8] = [
     "proc/acpi",
     "proc/kcore",
@@ -123,11 +123,11 @@ pub(super) fn make(spec: &ExecSpec) -> io::Result<()> {
     for (mount, tree) in trees {
         place(mount, &tree, &root, chroot).map_err(|e| of_mount(mount, &e))?;
     }
-    // No device is made there any more by who has the right to.
+    // No device is made there any more by a process that has the right to.
     dev.map_or(Ok(()), |dev| set_attr(&dev, READ, false, 0))
 }
 
-/// What of the host's is there for every task, and what is for this one: each from the outside
+/// The host's files that every task sees, and the mounts of this one: each from the outside
 /// inwards, so that nothing hides what was mounted before.
 fn wanted(spec: &ExecSpec) -> (Vec<Mount>, Vec<Mount>) {
     let inwards = |mut mounts: Vec<Mount>| {
@@ -212,7 +212,7 @@ pub(super) fn find(path: &Path) -> io::Result<OwnedFd> {
     }
 }
 
-/// Whether what is mounted below a path spreads to others who see its mount, in one of these ways.
+/// Whether what is mounted below a path spreads to others that see its mount, in one of these ways.
 fn is_spread(path: &Path, ways: &[&str]) -> io::Result<bool> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let found = fs::open(path, flags, Mode::empty())?;
@@ -421,7 +421,7 @@ struct MountAttr {
     user_space: u64,
 }
 
-/// Sets what holds for a mount, and for all below it where so said.
+/// Sets what holds for a mount, and for all below it where requested.
 #[expect(unsafe_code, reason = "no library offers this call in safe form")]
 fn set_attr(
     tree: &OwnedFd,
@@ -439,7 +439,7 @@ fn set_attr(
     if recursive {
         flags |= nix::libc::AT_RECURSIVE;
     }
-    // SAFETY: the kernel reads an empty text and a structure of the size that it is told, both of
+    // SAFETY: the kernel reads an empty text and a structure of the size that it gets, both of
     // which live until the call is over.
     let done = unsafe {
         nix::libc::syscall(
@@ -460,8 +460,8 @@ fn set_attr(
 /// Why this kernel cannot do what is done here; `None` where it can.
 #[expect(unsafe_code, reason = "no library offers this call in safe form")]
 pub(crate) fn missing() -> Option<&'static str> {
-    // SAFETY: no descriptor, an empty text, no structure: the kernel refuses it, and how tells
-    // whether it knows the call.
+    // SAFETY: no descriptor, an empty text, no structure: the kernel refuses it, and its error
+    // shows whether it knows the call.
     let done = unsafe {
         nix::libc::syscall(
             nix::libc::SYS_mount_setattr,

@@ -12,7 +12,7 @@ const CHUNK: usize = 64 * 1024;
 pub(super) struct Output {
     pipe: Option<PipeReader>,
     log: Option<Rotator>,
-    /// Bytes that could not be written, to be told once.
+    /// Bytes that could not be written, to be reported once.
     lost: u64,
 }
 

@@ -12,9 +12,9 @@ use rustix::fs::{AtFlags, FileType};
 
 use crate::beneath;
 
-/// Names with greater numbers are somebody else's.
+/// Names with greater numbers are files of others.
 const GREATEST: u64 = 1_000_000_000_000;
-/// A file with a greater number is not gone on with: whoever may write there could leave us no
+/// A file with a greater number is not continued: a process that may write there could leave us no
 /// numbers. We never come so far ourselves.
 const LAST_TAKEN: u64 = 1_000_000_000;
 /// Files of one name that are looked at; a task keeps fewer.
@@ -37,7 +37,7 @@ pub struct Rotator {
 }
 
 impl Rotator {
-    /// Goes on with the highest-numbered file, or begins with number 0.
+    /// Continues the highest-numbered file, or begins with number 0.
     pub fn open(dir: &Path, name: &str, max_files: u64, max_bytes: u64) -> io::Result<Self> {
         let dir = log_dir(dir)?;
         let there = log_indexes(&dir, name)?;
@@ -54,7 +54,7 @@ impl Rotator {
             size,
             file,
         };
-        // What is numbered beyond ours is none of ours, and would be shown as the newest.
+        // A file that is numbered beyond ours is not ours, and would be shown as the newest.
         for odd in there {
             if odd < log.oldest || odd > index {
                 log.remove(odd);
@@ -125,7 +125,7 @@ fn log_dir(path: &Path) -> io::Result<OwnedFd> {
         (found, _, _) => found?,
     };
     if beneath::stat(&dir)?.st_uid != rustix::process::geteuid().as_raw() {
-        let text = format!("the log directory {} is somebody else's", path.display());
+        let text = format!("the log directory {} is another user's", path.display());
         return Err(io::Error::other(text));
     }
     Ok(dir)

@@ -17,7 +17,7 @@ use rustix::process::{Resource, Rlimit};
 use super::files::{Capabilities, ExecSpec};
 use super::world::{self, World};
 
-/// Tells an executor the limit of open files that its task gets: the agent's own is higher.
+/// Hands an executor the limit of open files that its task gets: the agent's own is higher.
 const OPEN_FILES: &str = "DROVER_OPEN_FILES";
 /// What a task's files are made with; ours is stricter.
 const TASK_UMASK: Mode = Mode::from_raw_mode(0o022);
@@ -234,7 +234,7 @@ impl Rights {
 }
 
 /// The task gets no descriptor but its three, whatever the agent was started with or some library
-/// opened; a kernel that is too old for it leaves those that nobody closes.
+/// opened; a kernel that is too old for it leaves those that nothing closes.
 #[expect(unsafe_code, reason = "no library offers this call in safe form")]
 fn keep_nothing_open() {
     const FIRST: nix::libc::c_uint = 3;

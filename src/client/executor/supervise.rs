@@ -30,7 +30,7 @@ use crate::proc;
 /// How long output is still read after everything is dead; pipes held by strangers must not keep
 /// us.
 const DRAIN: Duration = Duration::from_secs(2);
-/// The exit code of what was killed, also as a shell tells of its child.
+/// The exit code of what was killed, also as a shell shows it of its child.
 const OF_KILLED: i32 = SIGNALLED + Signal::SIGKILL as i32;
 /// What Nomad says of a task that was killed for its memory.
 const OOM: &str = "OOM Killed";
@@ -53,7 +53,7 @@ pub fn run(dir: &Path) -> i32 {
     }
 }
 
-/// Makes the run ours; a run that is somebody's, or over, is left as it is.
+/// Makes the run ours; a run that has an executor, or is over, is left as it is.
 fn own(dir: &RunDir) -> io::Result<std::fs::File> {
     let mut lock = dir
         .try_lock()?
@@ -61,7 +61,7 @@ fn own(dir: &RunDir) -> io::Result<std::fs::File> {
     if dir.cancelled().exists() || dir.state().exists() || dir.exit().exists() {
         return Err(io::Error::other("this run is over"));
     }
-    // Who waits in vain for a word of us knows whom to end.
+    // An agent that waits in vain for a word of us knows which process to end.
     lock.set_len(0)?;
     lock.write_all(
         rustix::process::getpid()
@@ -94,13 +94,13 @@ fn execute(dir: &RunDir) -> io::Result<()> {
     let signals = catch_signals()?;
     let mut following = Following::start(dir, spec)?;
     let exit = announce(dir, &following).and_then(|()| following.follow(dir, &signals));
-    // Whatever went wrong, nobody else would end what is left.
+    // Whatever went wrong, nothing else would end what is left.
     following.end_all();
     record(dir, &exit?)
 }
 
 /// Lets go of the agent's keys. Without root the task is the agent's own user, who may read them in
-/// other ways; there a keyring more than he may have keeps no task from running.
+/// other ways; there a keyring beyond the user's quota keeps no task from running.
 fn own_keys() -> io::Result<()> {
     match keyring::leave() {
         Err(e) if !rustix::process::geteuid().is_root() => {
@@ -129,7 +129,7 @@ fn announce(dir: &RunDir, following: &Following) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes how the task ended; a disk that is full may have room again soon.
+/// Writes how the task ended; a disk that is full may have space again soon.
 fn record(dir: &RunDir, exit: &ExitRecord) -> io::Result<()> {
     let until = Instant::now() + RECORD;
     loop {
@@ -298,7 +298,7 @@ impl Following {
         }
     }
 
-    /// The agent asks: send the signal, and set the time for the hard end.
+    /// The agent requests the end: send the signal, and set the time for the hard end.
     fn stop(&mut self, dir: &RunDir) {
         let request: StopRequest = read_json(&dir.stop()).ok().flatten().unwrap_or_default();
         if self.ended.is_none() {
@@ -340,7 +340,8 @@ impl Following {
                 ..ExitRecord::default()
             });
         }
-        // Nobody but us can have taken its status; but if so, it must not be waited for for ever.
+        // Only this process can have taken its status; but if so, it must not be waited for for
+        // ever.
         self.ended.get_or_insert_with(|| ExitRecord {
             error: "the end of the task was not seen".to_owned(),
             finished_at: now(),

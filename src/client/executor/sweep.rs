@@ -1,5 +1,5 @@
-//! Control groups that runs left behind which nobody knows any more: their directories are gone, so
-//! nothing would ever find their processes again, or remove the groups.
+//! Control groups that runs left behind which no agent knows any more: their directories are gone,
+//! so nothing would ever find their processes again, or remove the groups.
 //!
 //! Several agents may keep their groups in one place. Each has a mark in the names of its own, made
 //! of where it keeps its runs and of what it keeps there, and touches no others: agents in
@@ -16,7 +16,7 @@ use super::tree::SWEEP;
 
 /// How often a group is looked at that does not get empty.
 const ATTEMPTS: usize = 250;
-/// What tells an agent's directory of runs from another one of the same path.
+/// What distinguishes an agent's directory of runs from another one of the same path.
 const OWN: &str = ".mark";
 
 /// What the names of an agent's groups have in common: of the directory of its runs.
@@ -31,7 +31,7 @@ fn mark(runs: &Path) -> io::Result<String> {
     Ok(format!(".{hash:016x}-"))
 }
 
-/// What a directory of runs keeps for its mark; made by who needs it first.
+/// What a directory of runs keeps for its mark; made by the first caller that needs it.
 fn own(runs: &Path) -> io::Result<String> {
     let file = runs.join(OWN);
     match fs::read_to_string(&file) {
@@ -43,7 +43,7 @@ fn own(runs: &Path) -> io::Result<String> {
     let mut written = File::create_new(&draft)?;
     written.write_all(random.as_bytes())?;
     written.sync_all()?;
-    // Of two at once the first one is everybody's.
+    // Of two made at once the first one is used by both.
     let kept = fs::hard_link(&draft, &file);
     fs::remove_file(&draft)?;
     match kept {
@@ -55,7 +55,7 @@ fn own(runs: &Path) -> io::Result<String> {
 /// A new name for the groups of a run.
 pub(crate) fn name(runs: &Path, alloc: &str) -> String {
     let random = uuid::Uuid::new_v4();
-    // What has no mark is swept by nobody, and can run all the same.
+    // What has no mark is not swept, and can run all the same.
     let mark = mark(runs).unwrap_or_else(|error| {
         tracing::warn!(
             "groups of {alloc} have no mark: {}: {error}",
@@ -144,7 +144,7 @@ impl KnownRuns {
     }
 }
 
-/// What lies in a directory; nothing in what is none.
+/// What lies in a directory; nothing where the path is no directory.
 fn below(path: &Path) -> io::Result<Vec<PathBuf>> {
     let none = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
     let entries = match fs::read_dir(path) {

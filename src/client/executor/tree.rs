@@ -12,7 +12,7 @@ use crate::proc::{self, ProcStat};
 const PASSES: usize = 50;
 /// The pause between two attempts.
 pub(super) const SWEEP: Duration = Duration::from_millis(20);
-/// How often a tree is killed that does not end, by somebody who is not its reaper.
+/// How often a tree is killed that does not end, by a process that is not its reaper.
 const ATTEMPTS: usize = 250;
 
 /// Kills everything below `root` that lives; how many processes that were.
@@ -54,7 +54,7 @@ fn kill_all(find: impl Fn() -> Vec<ProcStat>) -> usize {
     all.len()
 }
 
-/// Ends an executor and all below it from outside: what it adopted would be nobody's without it.
+/// Ends an executor and all below it from outside: what it adopted would have no owner without it.
 pub(super) fn end(executor: i32, start: u64, groups: &Groups) {
     for _ in 0..ATTEMPTS {
         groups.kill();

@@ -25,19 +25,20 @@ const HIGHEST: u32 = 63;
 /// The namespaces of a task.
 #[derive(Debug)]
 pub(super) struct World {
-    /// Who holds them.
+    /// The process that holds them.
     pub(super) init: Pid,
     spaces: Vec<(OwnedFd, CloneFlags)>,
 }
 
 impl World {
     /// Makes them. Every process that this one starts from then on is in the namespace of processes
-    /// that it asked for; the first of them is the init, and all die with it.
+    /// that it requested; the first of them is the init, and all die with it.
     ///
     /// # Errors
     /// What could not be made, in words; nothing is left of the rest.
     pub(super) fn make(spec: &ExecSpec) -> io::Result<Self> {
-        // What we start is us until it becomes the task: nobody in there may look into it before.
+        // What we start is us until it becomes the task: no process in there may look into it
+        // before.
         set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
         let network = spec.namespaces.network.as_ref().map(File::open);
         let network: Option<OwnedFd> = network.transpose()?.map(OwnedFd::from);
@@ -104,7 +105,7 @@ fn init(spec: &ExecSpec, network: Option<&OwnedFd>, mut writer: PipeWriter) -> i
         Err(e) => writer.write_all(e.to_string().as_bytes()),
     };
     drop(writer);
-    // Without anybody who listens the executor is gone, and we are not wanted.
+    // Without a reader the executor is gone, and we are not wanted.
     if made.is_err() || reported.is_err() {
         return 1;
     }
@@ -138,7 +139,7 @@ fn let_go(kept: BorrowedFd<'_>) -> io::Result<()> {
 
 #[expect(unsafe_code, reason = "no library offers this call in safe form")]
 fn close_range(first: nix::libc::c_uint, last: nix::libc::c_uint) {
-    // SAFETY: this process ends without using any descriptor in that range again: whoever owns one
+    // SAFETY: this process ends without using any descriptor in that range again: an owner of one
     // in a copied value never drops it, for the process ends by `_exit`.
     unsafe { nix::libc::syscall(nix::libc::SYS_close_range, first, last, 0) };
 }

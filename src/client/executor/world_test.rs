@@ -19,7 +19,7 @@ use crate::proc;
 
 const FROM_HOST: [&str; 6] = ["/bin", "/etc", "/lib", "/lib64", "/sbin", "/usr"];
 
-/// Whether the tests of this file can run; told where they cannot.
+/// Whether the tests of this file can run; printed where they cannot.
 pub(super) fn can(what: &str) -> bool {
     let is_root = nix::unistd::geteuid().is_root();
     if !is_root {
@@ -100,7 +100,7 @@ impl Apart {
         (self.run.out("stdout"), exit)
     }
 
-    /// What of this test is mounted on the host.
+    /// The mounts of this test on the host.
     fn mounted(&self) -> Vec<String> {
         let all = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let here = self.tmp.path().display().to_string();
@@ -434,7 +434,7 @@ async fn drv_06_a_task_that_takes_more_memory_than_it_has_is_killed_and_that_is_
     let (_, exit) = apart.end(&spec).await;
     assert_eq!((exit.signal, exit.exit_code), (9, 137));
     assert!(exit.oom_killed && exit.error == "OOM Killed", "{exit:?}");
-    // One that is killed for another reason is not said to have taken too much.
+    // One that is killed for another reason is not reported to have taken too much.
     let second = Apart::new();
     let mut spec = second.spec("kill -9 $$");
     parents.run("a.2", &mut spec);

@@ -32,7 +32,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Adds an attribute; an empty value is none.
+    /// Adds an attribute; an empty value adds none.
     pub fn set(&mut self, name: impl Into<String>, value: impl Into<String>) {
         let value = value.into();
         if !value.is_empty() {
@@ -192,7 +192,7 @@ pub fn node(
     }
 }
 
-/// The volumes that the configuration offers. They have no id: nobody made them.
+/// The volumes that the configuration offers. They have no id: the cluster did not make them.
 pub(super) fn host_volumes(settings: &ClientSettings) -> Map<ClientHostVolumeConfig> {
     let offered = |(name, volume): (&String, &HostVolume)| {
         let reported = ClientHostVolumeConfig {

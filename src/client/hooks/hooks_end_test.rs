@@ -114,7 +114,7 @@ async fn cl_23_what_a_hook_answers_while_a_stop_waits_is_what_it_is_given_at_the
         let runner = run(&factory, &given, &reported);
         until("it works", || busy.began.load(Ordering::Acquire)).await;
         runner.update(stopped(&given));
-        until("its end is told", || {
+        until("its end is reported", || {
             of_web(&reported).1.contains(&"Killed".to_owned())
         })
         .await;
@@ -133,7 +133,7 @@ struct Panics(&'static str);
 
 impl Panics {
     fn called(self, call: &str) {
-        assert_ne!(self.0, call, "as it was told");
+        assert_ne!(self.0, call, "the panic that was requested");
     }
 }
 

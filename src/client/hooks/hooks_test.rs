@@ -238,7 +238,7 @@ async fn cl_15_cl_17_what_a_restored_allocation_left_behind_has_its_hooks_called
             reported.lock().take();
             let runner = run(&factory, &kept, &reported);
             runner.done().wait_for(|done| *done).await.unwrap();
-            until("it is told", || reported.lock().is_some()).await;
+            until("it is reported", || reported.lock().is_some()).await;
             let (state, events) = of_web(&reported);
             let terminated = events.iter().filter(|kind| *kind == "Terminated");
             assert_eq!(
@@ -304,7 +304,8 @@ async fn cl_21_cl_22_services_go_first_and_a_task_that_runs_again_is_told_to_hoo
         .count();
     assert_eq!(restarted, 2, "each of the two, once");
 
-    // The hook of services comes before the one that is held up; no task is asked meanwhile.
+    // The hook of services comes before the one that is held up; no task gets the request
+    // meanwhile.
     script.hold("A1.pre_kill");
     runner.update(stopped(&given));
     until("what comes first is done", || script.has("A1.pre_kill")).await;
@@ -318,7 +319,7 @@ async fn cl_21_cl_22_services_go_first_and_a_task_that_runs_again_is_told_to_hoo
     *clock.lock() += 9 * SECOND;
     runner.server_contacted();
     assert!(!requested());
-    until("it is asked when the delay is over", || {
+    until("it is requested when the delay is over", || {
         *clock.lock() += SECOND;
         runner.server_contacted();
         requested()

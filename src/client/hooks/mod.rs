@@ -6,8 +6,8 @@
 //! hook begins ([`notes`]), what hooks leave for those after them ([`resources`]), how long they
 //! take (`metrics`), and what a list of them is ([`list`]).
 //!
-//! It must not know: who runs allocations and how, what the journal looks like, which plugins there
-//! are: whoever puts a client together hands the hooks of plugins to the lists.
+//! It must not know: what runs allocations and how, what the journal looks like, which plugins
+//! there are: the caller that puts a client together hands the hooks of plugins to the lists.
 
 pub mod alloc;
 #[cfg(test)]

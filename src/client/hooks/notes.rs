@@ -11,10 +11,10 @@ pub struct Note<A> {
     pub answer: A,
 }
 
-/// Brings what hooks said to the machine that takes it, and to its journal; `I` is what the machine
-/// takes.
+/// Brings what hooks answered to the machine that takes it, and to its journal; `I` is what the
+/// machine takes.
 pub trait Keep<I>: Send + Sync {
-    /// Settled when the journal has it.
+    /// Resolves when the journal has it.
     fn write(&self, said: I) -> BoxFuture<'static, Result<(), String>>;
 
     /// Written with the next thing that is.
@@ -27,7 +27,7 @@ pub(super) fn answer_of<'a, A>(notes: &'a [Note<A>], hook: &str) -> Option<&'a A
     note.map(|note| &note.answer)
 }
 
-/// Answers that nobody was told yet; whatever ends the call that holds them, none is lost.
+/// Answers that were not reported yet; whatever ends the call that holds them, none is lost.
 pub(super) struct Unreported<'a, A, I> {
     notes: Vec<Note<A>>,
     keep: &'a dyn Keep<I>,
@@ -35,14 +35,14 @@ pub(super) struct Unreported<'a, A, I> {
 }
 
 impl<'a, A, I> Unreported<'a, A, I> {
-    /// None; `said` makes of them what the machine takes.
+    /// Holds no answers; `said` makes of them what the machine takes.
     pub(super) fn new(keep: &'a dyn Keep<I>, said: fn(Vec<Note<A>>) -> I) -> Self {
         let notes = Vec::new();
         Self { notes, keep, said }
     }
 
-    /// One more. The journal has it, and those before it, when this is over; a hook that may be
-    /// repeated waits for the next thing that is written.
+    /// Adds an answer. The journal has it, and those before it, when this is over; a hook that may
+    /// be repeated waits for the next thing that is written.
     pub(super) async fn hear(
         &mut self,
         (hook, answer): (&str, A),
@@ -59,7 +59,7 @@ impl<'a, A, I> Unreported<'a, A, I> {
         }
     }
 
-    /// Those that nobody wrote down yet.
+    /// Those that are not written yet.
     pub(super) fn take(&mut self) -> Vec<Note<A>> {
         std::mem::take(&mut self.notes)
     }

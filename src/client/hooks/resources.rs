@@ -1,7 +1,7 @@
 //! What hooks of one allocation leave for those after them, by type.
 //!
 //! An allocation's hooks put here what its later hooks and its tasks' hooks need: where volumes are
-//! mounted, say. Every access holds the lock, and what is there is changed where it lies: nobody
+//! mounted, say. Every access holds the lock, and what is there is changed where it lies: no hook
 //! takes a copy of a whole set, changes it and puts it back over what others did meanwhile (CL-19).
 //!
 //! Nothing of it outlives the agent. What must do so is part of a hook's answer, and its
@@ -20,7 +20,7 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Changes the value of a type where it lies; there is an empty one before anybody did.
+    /// Changes the value of a type where it lies; an empty one is there before the first change.
     pub fn change<T, R>(&self, change: impl FnOnce(&mut T) -> R) -> R
     where
         T: Default + Send + 'static,
@@ -35,7 +35,7 @@ impl Resources {
         change(value)
     }
 
-    /// Looks at the value of a type; nobody changes it meanwhile.
+    /// Looks at the value of a type; it does not change meanwhile.
     pub fn with<T: 'static, R>(&self, look: impl FnOnce(&T) -> R) -> Option<R> {
         let values = self.values.lock();
         let value = values.get(&TypeId::of::<T>())?;

@@ -1,4 +1,4 @@
-//! What this machine offers, and what of it the servers were told.
+//! What this machine offers, and which part of that was reported to the servers.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 /// (namespace, id)
 pub(crate) type Key = (String, String);
 
-/// What should be registered, and what was told.
+/// What should be registered, and what was reported.
 #[derive(Debug, Default)]
 pub struct Book {
     pages: Mutex<Pages>,
@@ -20,11 +20,11 @@ pub struct Book {
 struct Pages {
     wanted: BTreeMap<String, Vec<ServiceRegistration>>,
     reported: BTreeMap<Key, ServiceRegistration>,
-    /// Allocations that said what they offer; true where the servers know that it is all.
+    /// Allocations that reported what they offer; true where the servers know that it is all.
     whole: BTreeMap<String, bool>,
 }
 
-/// What has to be told next.
+/// What has to be reported next.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Difference {
     pub(crate) new: Vec<ServiceRegistration>,
@@ -54,7 +54,7 @@ impl Book {
         }
     }
 
-    /// What an allocation offers is told once more, whatever the servers were told before.
+    /// What an allocation offers is reported once more, whatever was reported before.
     pub fn report_again(&self, alloc: &str) {
         if let Some(reported) = self.pages.lock().whole.get_mut(alloc) {
             *reported = false;
@@ -69,7 +69,7 @@ impl Book {
         pages.wanted.get(alloc).map_or(0, Vec::len)
     }
 
-    /// Whether an allocation said what it offers, be it nothing.
+    /// Whether an allocation reported what it offers, be it nothing.
     #[cfg(test)]
     pub(crate) fn has_said(&self, alloc: &str) -> bool {
         self.pages.lock().whole.contains_key(alloc)
@@ -83,7 +83,8 @@ impl Book {
         self.some.notify_one();
     }
 
-    /// The servers may have dropped what was told, or taken up what was gone: all is told again.
+    /// The servers may have dropped what was reported, or taken up what was gone: all is reported
+    /// again.
     pub fn report_all(&self) {
         let mut pages = self.pages.lock();
         pages.reported.clear();
@@ -94,12 +95,12 @@ impl Book {
         self.some.notify_one();
     }
 
-    /// Waits until there may be something to tell.
+    /// Waits until there may be something to report.
     pub(crate) async fn changed(&self) {
         self.some.notified().await;
     }
 
-    /// What is to be told.
+    /// What is to be reported.
     pub(crate) fn difference(&self) -> Difference {
         let pages = self.pages.lock();
         let wanted = || pages.wanted.values().flatten();
@@ -169,7 +170,7 @@ mod tests {
         assert_eq!(next.new, [service("x", 9)]);
         assert_eq!(next.gone, [("default".to_owned(), "y".to_owned())]);
         book.was_removed(&next.gone[0]);
-        assert!(next.whole.is_empty(), "what is gone is told by its name");
+        assert!(next.whole.is_empty(), "what is gone is sent by its name");
         book.was_reported(next.new, &next.whole);
         assert_eq!(book.difference(), Difference::default());
 

@@ -17,7 +17,7 @@ use crate::clock::nanos;
 
 /// The longest output that is kept, bytes.
 const MAX_OUTPUT: usize = 3 << 10;
-/// The least time between two looks; validation asks for a second.
+/// The least time between two looks; validation requires a second.
 const MIN_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Results of checks, in words.
@@ -26,7 +26,7 @@ pub mod status {
     pub const SUCCESS: &str = "success";
     /// It was not.
     pub const FAILURE: &str = "failure";
-    /// Nobody looked yet.
+    /// There was no look yet.
     pub const PENDING: &str = "pending";
 }
 
@@ -158,7 +158,7 @@ fn request(probe: &Probe) -> Result<Request<Full<Bytes>>, String> {
 }
 
 /// The code and the text of an answer. The connection is a part of this work and no task beside it:
-/// it is closed once this is over, also where nobody waits for the answer any more.
+/// it is closed once this is over, also where no caller waits for the answer any more.
 async fn ask<S>(stream: S, request: Request<Full<Bytes>>) -> Result<(u16, String), String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -173,7 +173,7 @@ where
         Ok::<_, String>((code, text_of(answer.into_body()).await))
     };
     let driven = Box::pin(async {
-        // What is wrong with it is said to whoever waits for the answer.
+        // An error of the connection reaches the caller through the answer.
         let _ = connection.await;
         std::future::pending().await
     });
@@ -184,7 +184,7 @@ where
 }
 
 /// The beginning of a page, as far as it came: where its end is missing, as of a service that does
-/// not end TLS, the rest of it is there all the same.
+/// not end TLS, the rest of the page is there all the same.
 async fn text_of(mut body: Incoming) -> String {
     let mut text = Vec::new();
     while text.len() < MAX_OUTPUT
@@ -243,7 +243,7 @@ mod tests {
         }
     }
 
-    /// Answers one request with `code`, and says what was asked.
+    /// Answers one request with `code`, and says what was requested.
     async fn answer(listener: TcpListener, code: &'static str) -> String {
         let (mut stream, _) = listener.accept().await.expect("a caller");
         let mut requested = vec![0; 1024];

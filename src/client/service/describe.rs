@@ -19,7 +19,7 @@ const IGNORE: &str = "ignore";
 /// A service that should be registered, with its checks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Offered {
-    /// As the servers are told.
+    /// As it is reported to the servers.
     pub registration: ServiceRegistration,
     /// What is looked at on this machine.
     pub checks: Vec<Probe>,
@@ -36,7 +36,7 @@ pub struct Probe {
     pub task: String,
     /// `job.group[index]`, as results are shown.
     pub group: String,
-    /// Where to ask.
+    /// The host to connect to.
     pub host: String,
     /// And on which port.
     pub port: i64,

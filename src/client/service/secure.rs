@@ -1,5 +1,5 @@
-//! TLS to services whose pages are looked at. Their certificates are those of somebody whom this
-//! machine trusts, and are for the address that is asked, unless a check says not to look
+//! TLS to services whose pages are looked at. Their certificates are signed by an authority that
+//! this machine trusts, and are for the address that is called, unless a check says not to look
 //! (`tls_skip_verify`).
 
 use std::sync::{Arc, LazyLock};
@@ -16,12 +16,12 @@ use tokio_rustls::client::TlsStream;
 use drover_error::chain;
 use drover_net::tls::{Trusted, client, explain, system_roots};
 
-/// What services are asked in.
+/// The protocol in which services are called.
 const PROTOCOL: &[u8] = b"http/1.1";
 /// How long the authorities of a machine are taken for what they were: they are files, and change.
 const FRESH: Duration = Duration::from_secs(300);
 
-/// What a caller does about certificates; why there is none, in words.
+/// What a caller does about certificates; or why that is not known, in words.
 type Config = Result<Arc<ClientConfig>, String>;
 
 static VERIFYING: Machine = Machine::new();
@@ -31,13 +31,13 @@ fn config(trusted: Trusted) -> Config {
     client(trusted, None, PROTOCOL).map_err(|error| chain(&error))
 }
 
-/// Who trusts the authorities of this machine.
+/// The trust in the authorities of this machine.
 struct Machine(Mutex<Authorities>);
 
 /// The authorities of a machine, and when the reading of them began.
 struct Authorities {
     known: Option<(Instant, Arc<ClientConfig>)>,
-    /// They are being read: who asked for it may be gone since, and the next one waits for it.
+    /// They are being read: the caller that began it may be gone, and the next one waits for it.
     reading: Option<(Instant, JoinHandle<Config>)>,
 }
 
@@ -50,8 +50,8 @@ impl Machine {
     }
 
     /// Trusts them as they are at `now`, or were a short time before. `read` waits for the disk, on
-    /// a thread for that; who asks meanwhile waits for the same. What was read counts from when
-    /// that began, however late somebody comes for it.
+    /// a thread for that; callers meanwhile wait for the same. What was read counts from when
+    /// that began, however late a caller comes for it.
     async fn config(&self, now: Instant, read: fn() -> RootCertStore) -> Config {
         let is_fresh = |since: Instant| now.saturating_duration_since(since) < FRESH;
         let mut kept = self.0.lock().await;
@@ -67,7 +67,8 @@ impl Machine {
             });
             let (since, made) = (*since, reading.await);
             kept.reading = None;
-            // Somebody else's may have broken off with him, or be too old by now.
+            // A reading that another caller began may have broken off with it, or be too old by
+            // now.
             if since != now && (made.is_err() || !is_fresh(since)) {
                 continue;
             }
@@ -140,7 +141,7 @@ mod tests {
         Arc::new(config)
     }
 
-    /// Answers one caller; what he asked, if he shakes hands.
+    /// Answers one caller; its request, if the handshake succeeds.
     async fn answer(listener: TcpListener, config: Arc<ServerConfig>) -> Option<String> {
         let (stream, _) = listener.accept().await.expect("a caller");
         let mut stream = TlsAcceptor::from(config).accept(stream).await.ok()?;
@@ -183,7 +184,7 @@ mod tests {
             let requested = served.await.expect("served");
             if skip_verify {
                 assert_eq!(found.status, status::SUCCESS, "{}", found.output);
-                assert!(requested.expect("asked").starts_with("GET /health "));
+                assert!(requested.expect("a request").starts_with("GET /health "));
             } else {
                 assert_eq!(found.status, status::FAILURE);
                 let text = "nomad: no TLS with 127.0.0.1: ";
@@ -193,7 +194,7 @@ mod tests {
         }
     }
 
-    /// Its end is where the connection ends, and nobody says that TLS does.
+    /// Its end is where the connection ends, without an end of TLS.
     #[tokio::test]
     async fn a_page_of_a_service_that_does_not_end_tls_is_taken_as_it_came() {
         let trust = Trust::new();
@@ -261,7 +262,7 @@ mod tests {
         let machine = || {
             let machine = Machine::new();
             let held = GATE.lock();
-            // Who wanted it is gone before it is there.
+            // The caller is gone before it is there.
             assert!(machine.config(began, read).now_or_never().is_none());
             drop(held);
             machine

@@ -18,7 +18,7 @@ use crate::drivers::{ExitResult, Handle, StartError};
 use crate::hooks::task::TaskNote;
 use crate::task_events as events;
 
-/// How often the end of a task is asked for before it is given up.
+/// How often the end of a task is requested before it is given up.
 const STOP_TRIES: u32 = 5;
 /// The first wait after a failed request, nanoseconds; each further one is four times as long.
 const STOP_RETRY: i64 = 5 * crate::clock::SECOND;
@@ -36,9 +36,9 @@ pub struct TaskSpec {
     pub restart: RestartPolicy,
     /// Also after it ended well.
     pub restart_on_success: bool,
-    /// Between asking for its end and killing it.
+    /// Between the request for its end and killing it.
     pub kill_timeout: i64,
-    /// Before asking for its end.
+    /// Before the request for its end.
     pub shutdown_delay: i64,
 }
 
@@ -56,11 +56,11 @@ pub enum Phase {
     Running(Handle),
     /// It is started again then (unix nanoseconds).
     Backoff(i64),
-    /// It runs, and its end is asked for then (unix nanoseconds).
+    /// It runs, and its end is requested then (unix nanoseconds).
     Delaying(Handle, i64),
-    /// It was asked to end.
+    /// It was requested to end.
     Stopping(Handle, Why),
-    /// It does not run, and could be told to.
+    /// It does not run, and could be started.
     Dead,
     /// It will never run again (CL-12).
     Ended,
@@ -102,9 +102,9 @@ pub enum TaskInput {
     Recovered(TaskRecovery),
     /// It ended.
     Exited(ExitResult),
-    /// The driver could not be asked for its end.
+    /// The request for its end to the driver failed.
     StopFailed(String),
-    /// It is to end for good; without waiting first, if so said.
+    /// It is to end for good; without waiting first, if so requested.
     Kill {
         /// Skips the shutdown delay.
         no_delay: bool,
@@ -118,7 +118,7 @@ pub enum TaskInput {
     },
     /// It runs, and does not do its work: it is to be started again as if it had failed (CHK-08).
     Unhealthy(String),
-    /// Something to be told about it.
+    /// Something to be reported about it.
     Event(TaskEvent),
     /// The servers answered for the first time.
     ServerContacted,
@@ -133,7 +133,7 @@ pub enum TaskRecovery {
     Live(Handle),
     /// It ended.
     Exited(ExitResult),
-    /// It never ran, or nobody knows.
+    /// It never ran, or that is not known.
     Nothing,
     /// Starting it had failed.
     NotStarted(StartError),
@@ -175,7 +175,7 @@ pub enum TaskAction {
     },
     /// Run the hooks for a task that will never run again.
     StopHooks,
-    /// Ask for its end.
+    /// Request its end.
     Stop,
     /// Remove what the driver keeps of an attempt that is over.
     Destroy {
@@ -187,7 +187,7 @@ pub enum TaskAction {
 /// A task's whole state; what the journal keeps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskMachine {
-    /// What the servers are told.
+    /// What is reported to the servers.
     pub state: TaskState,
     /// Where it is.
     pub phase: Phase,
@@ -209,7 +209,7 @@ pub struct TaskMachine {
     /// Those of them that did their work.
     #[serde(default)]
     hooks_ended: BTreeSet<String>,
-    /// Those were told to run, by this agent.
+    /// Those were requested to run, by this agent.
     #[serde(skip)]
     hooks_stopping: bool,
     tracker: RestartTracker,
@@ -283,12 +283,12 @@ impl TaskMachine {
         self.state.state == status::RUNNING
     }
 
-    /// It runs, and nobody asked for its end or for a new start: it serves.
+    /// It runs, and neither its end nor a new start was requested: it serves.
     pub fn serves(&self) -> bool {
         matches!(self.phase, Phase::Running(_)) && self.is_running()
     }
 
-    /// It does not run, and will not without being told.
+    /// It does not run, and will not without a request.
     pub fn is_dead(&self) -> bool {
         self.state.state == status::DEAD
     }
@@ -298,7 +298,7 @@ impl TaskMachine {
         self.phase == Phase::Ended
     }
 
-    /// Its end was asked for.
+    /// Its end was requested.
     pub fn is_killed(&self) -> bool {
         self.killed
     }
@@ -427,7 +427,7 @@ impl TaskMachine {
                     false => self.phase = Phase::Waiting,
                 }
             }
-            // What was under way goes on: a stop is asked for again, a delay has its timer.
+            // What was under way continues: a stop is requested again, a delay has its timer.
             TaskRecovery::Live(_) => {
                 out.push(TaskAction::Poststart { recovered: true });
                 if matches!(self.phase, Phase::Stopping(..)) {
@@ -439,7 +439,7 @@ impl TaskMachine {
         }
     }
 
-    /// A task that ran and cannot be found: its end was seen by nobody, and it waits for the
+    /// A task that ran and cannot be found: its end was not seen, and it waits for the
     /// servers' word.
     fn lost_hold(&mut self, now: i64, out: &mut Vec<TaskAction>) {
         self.exit = Some(ExitResult {

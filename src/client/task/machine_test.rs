@@ -223,7 +223,7 @@ fn drv_08_an_agent_that_died_while_starting_finds_the_task_or_starts_it_once_mor
         handle: None,
     }];
 
-    // It had started: the event is told now, once.
+    // It had started: the event is reported now, once.
     assert_eq!(case.task.restore(), recover);
     let handle = case.handle();
     case.step(TaskInput::Recovered(TaskRecovery::Live(handle)));
@@ -275,7 +275,7 @@ fn cl_13_a_task_that_cannot_be_found_waits_for_the_servers() {
             handle: Some(_)
         }]
     ));
-    // Nobody saw its end: what hooks hold of that run goes.
+    // Its end was not seen: what hooks hold of that run goes.
     assert!(matches!(
         case.step(TaskInput::Recovered(TaskRecovery::Nothing))[..],
         [TaskAction::Exited { .. }]
@@ -421,7 +421,7 @@ fn cl_29_every_form_of_restart_says_why_and_how() {
     case.exit(3);
     expect(&case, &[("Not Restarting", "Policy allows no restarts")]);
 
-    // As a user asks for it.
+    // As a user requests it.
     let mut case = Case::new(spec(0)).run();
     case.step(TaskInput::Restart {
         force: false,
@@ -504,7 +504,7 @@ fn cl_10_a_dead_task_that_is_restarted_by_force_knows_when_and_why() {
     assert_eq!((state.restarts, state.failed), (1, false));
     assert_eq!(state.last_restart.nanos(), case.now);
     let is_signal = |event: &&TaskEvent| event.r#type == "Restart Signaled";
-    let event = state.events.iter().find(is_signal).expect("it is told");
+    let event = state.events.iter().find(is_signal).expect("it is reported");
     assert_eq!(event.restart_reason, "asked");
     let detail = event.details.get("restart_reason");
     assert_eq!(detail.map(String::as_str), Some("asked"));

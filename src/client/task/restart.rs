@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::clock::Jitter;
 
-/// Why the question is asked.
+/// Why a restart is to be decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// It ran and ended.
@@ -19,7 +19,7 @@ pub enum Cause {
         /// Another attempt may help.
         recoverable: bool,
     },
-    /// Somebody asked for a restart, and it ended for that.
+    /// A restart was requested, and it ended for that.
     RestartRequested,
 }
 

@@ -1,6 +1,6 @@
 //! Looks at what lies on storage that may be lost: a thread that touches that waits with it, maybe
-//! for ever, and the agent has only so many. So at each path one thread looks at a time, and who
-//! comes meanwhile waits without one.
+//! for ever, and the agent has only so many. So at each path one thread looks at a time, and
+//! callers meanwhile wait without one.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,13 +13,13 @@ use drover_base::keyed_locks::KeyedLocks;
 
 /// How long storage is waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Where somebody looks.
+/// The paths at which a thread looks.
 static OUT: LazyLock<KeyedLocks<PathBuf>> = LazyLock::new(KeyedLocks::default);
 
 /// Whether something is at a path of the host's.
 ///
 /// # Errors
-/// There is nothing, or its storage does not answer.
+/// Nothing is there, or its storage does not answer.
 pub(crate) async fn look(path: &Path) -> io::Result<()> {
     with(path, PATIENCE, |path| path.metadata().map(drop)).await
 }
@@ -33,7 +33,7 @@ async fn with(
         let path = path.to_owned();
         let turn = OUT.lock(path.clone()).await;
         let looked = tokio::task::spawn_blocking(move || {
-            // Until this thread is back, whoever waits for it.
+            // Until this thread is back, whether or not its caller waits for it.
             let _turn = turn;
             work(&path)
         });

@@ -9,7 +9,7 @@
 //!
 //! The mounts themselves are made by the executor, in the namespace of the task.
 //!
-//! It must not know: claims of others, who may use a volume, where another node has one.
+//! It must not know: claims of others, the permissions to a volume, where another node has one.
 
 pub mod csi;
 pub mod host;

@@ -1,5 +1,5 @@
 //! How long an allocation may run (`max_run_duration`). Its time begins with the allocation here,
-//! goes on over restarts of tasks and of the agent, and is no longer than its group says now.
+//! continues over restarts of tasks and of the agent, and is no longer than its group says now.
 
 use drover_events::model::Allocation;
 

@@ -1,4 +1,4 @@
-//! What is told of an allocation: its status, and its health to its deployment.
+//! What is reported of an allocation: its status, and its health to its deployment.
 
 use drover_events::gojson::{Map, Time};
 use drover_events::model::status::client;
@@ -9,11 +9,11 @@ use crate::alloc::health::{Verdict, judge};
 use crate::task::machine::TaskMachine;
 use crate::task_events as events;
 
-/// What is said of one whose tasks are over.
+/// The description of an allocation whose tasks are over.
 const ENDED: &str = "All tasks have completed";
 
 impl AllocMachine {
-    /// The tasks' states, as the servers are told.
+    /// The tasks' states, as they are reported to the servers.
     pub fn task_states(&self) -> Map<TaskState> {
         self.tasks
             .iter()
@@ -40,7 +40,7 @@ impl AllocMachine {
         }
     }
 
-    /// Whether its health is told to this deployment, or nothing of that is known.
+    /// Whether its health is reported to this deployment, or nothing of that is known.
     pub fn follows(&self, deployment: &str) -> bool {
         self.deployment
             .as_deref()

@@ -72,7 +72,7 @@ pub(crate) async fn restore(
     Ok(())
 }
 
-/// After the tasks: all but those that are done. What fails is told and does not keep the others
+/// After the tasks: all but those that are done. A failure is reported and does not keep the others
 /// from their work.
 pub(crate) async fn postrun(
     hooks: &AllocHooks,
@@ -94,7 +94,7 @@ pub(crate) async fn postrun(
     }
 }
 
-/// Runs one call of every hook; what fails is told.
+/// Runs one call of every hook; a failure is reported.
 pub(crate) async fn each<'a>(
     kind: &str,
     hooks: &'a AllocHooks,

@@ -115,7 +115,7 @@ fn wanting(given: &AllocGiven) -> Option<Vec<String>> {
     wants.then(|| group.tasks.iter().map(|t| t.name.clone()).collect())
 }
 
-/// Whose data is taken over, where it is here.
+/// The directory of the allocation that this one takes data over from, where it is here.
 fn predecessor(given: &AllocGiven) -> Option<AllocDir> {
     let mut previous = given.previous.iter();
     let runner = previous.find(|runner| runner.alloc().id == given.alloc.previous_allocation)?;
@@ -262,7 +262,7 @@ mod tests {
         }
     }
 
-    /// Who takes none of these hooks' answers: they have none.
+    /// A receiver of none of these hooks' answers: they have none.
     struct Nowhere;
 
     impl Keep<AllocHookReport> for Nowhere {

@@ -41,7 +41,7 @@ impl AllocHookList {
     }
 }
 
-/// Of every allocation, with nothing of the client's.
+/// For every allocation, with nothing of the client's.
 fn always<T: AllocHook + 'static>(make: fn() -> T) -> MakeAllocHook {
     Arc::new(move |_, _| Some(Box::new(make())))
 }

@@ -4,7 +4,7 @@
 //! hook is made for one allocation and lives as long as its runner. What it is given and what it
 //! answers are different types (CL-18): nothing can be set by changing the request. What it answers
 //! is in the client's journal before the next hook begins ([`chain`]), so an agent killed between
-//! any two goes on where it was.
+//! any two continues where it was.
 //!
 //! When each is called, and what ends it before its time (CL-23):
 //!
@@ -14,12 +14,12 @@
 //! | `restore` | after a restart of the agent, if it answered before | a stop, the agent's end |
 //! | `update` | the servers sent a new version | a stop, the agent's end |
 //! | `task_restarted` | a task runs again | a stop, the agent's end |
-//! | `pre_kill` | the tasks are to end, before they are asked | its limit, the agent's end |
+//! | `pre_kill` | the tasks are to end, before they get the request | its limit, the agent's end |
 //! | `postrun` | nothing of the tasks is left, and their hooks are through | the agent's end |
 //! | `destroy` | what is left of the allocation is removed | the agent's end |
 //!
 //! What is dropped is begun again, after a stop by `postrun` and after the agent's end by the next
-//! agent: a hook must find what it left half done. A hook that ends something is not told of a
+//! agent: a hook must find what it left half done. A hook that ends something does not get a
 //! stop, which means nothing there. Calls of one allocation come one after the other.
 
 pub mod chain;
@@ -54,7 +54,7 @@ pub struct AllocGiven {
     pub resources: Arc<Resources>,
     /// Runners of allocations that it replaces, on this node; before the tasks only.
     pub previous: Vec<Arc<dyn AllocRunner>>,
-    /// Tells something in an event of all its tasks.
+    /// Reports something in an event of all its tasks.
     pub report: StateReporter,
 }
 
@@ -95,9 +95,9 @@ pub type AllocNote = Note<AllocAnswer>;
 /// What hooks of an allocation report while others of them still have their turn.
 #[derive(Clone, Debug, PartialEq)]
 pub enum AllocHookReport {
-    /// Some answered before the tasks.
+    /// Some hooks answered before the tasks.
     Answered(Vec<AllocNote>),
-    /// One did its work after them.
+    /// A hook did its work after the tasks.
     Ended(String),
 }
 
@@ -137,13 +137,13 @@ pub trait AllocHook: Send + Sync {
         well()
     }
 
-    /// Its tasks are to end; they are asked when this is through.
+    /// Its tasks are to end; they get the request when this is through.
     fn pre_kill<'a>(&'a self, _: &'a AllocGiven) -> Hooked<'a, ()> {
         well()
     }
 
     /// Nothing of its tasks runs any more. It is called also where the hook's `prerun` failed, was
-    /// dropped or never came; an error is told in the agent's log, and the next hook follows.
+    /// dropped or never came; an error is written to the agent's log, and the next hook follows.
     fn postrun<'a>(&'a self, _: &'a AllocGiven, _kept: &'a Value) -> Hooked<'a, AllocAnswer> {
         nothing()
     }

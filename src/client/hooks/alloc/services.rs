@@ -1,5 +1,5 @@
-//! The hook of an allocation's services: told again when a task runs again, and gone before the
-//! tasks are asked to end. What is offered, and when, follows from the states of the tasks
+//! The hook of an allocation's services: reported again when a task runs again, and gone before the
+//! tasks are requested to end. What is offered, and when, follows from the states of the tasks
 //! ([`crate::alloc::offers`]).
 
 use std::sync::Arc;

@@ -19,7 +19,7 @@ fn kept_of<'a>(notes: &'a [TaskNote], hook: &str) -> &'a Value {
     answer_of(notes, hook).map_or(&Value::Null, |answer| &answer.kept)
 }
 
-/// Before a start: all that are not done. What is left is what nobody wrote down yet.
+/// Before a start: all that are not done. The answers left in it are those not written yet.
 ///
 /// # Errors
 /// The first that failed; those after it are not run.
@@ -54,7 +54,7 @@ pub async fn prestart(
     Ok(PreparedTask { notes })
 }
 
-/// Runs one call of every hook; what fails is told.
+/// Runs one call of every hook; a failure is reported.
 pub async fn each<'a>(
     call_name: &str,
     hooks: &'a TaskHooks,
@@ -69,7 +69,7 @@ pub async fn each<'a>(
 }
 
 /// Runs the call at an end of every hook that did not do its work there yet; that it did is in the
-/// journal before the next begins. What fails is told.
+/// journal before the next begins. A failure is reported.
 pub async fn ending<'a>(
     ending: Ending,
     hooks: &'a TaskHooks,

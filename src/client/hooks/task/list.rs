@@ -37,7 +37,7 @@ impl TaskHookList {
     }
 }
 
-/// Of every task, with nothing of the client's.
+/// For every task, with nothing of the client's.
 fn always<T: TaskHook + 'static>(make: fn() -> T) -> MakeTaskHook {
     Arc::new(move |_, _| Some(Box::new(make())))
 }

@@ -4,14 +4,14 @@
 //! hook is made for one task of one allocation and lives as long as the allocation's runner, over
 //! all restarts of the task. What it is given and what it answers are different types (CL-18). What
 //! it answers before a start is in the client's journal before the next hook begins ([`chain`]), so
-//! an agent killed between any two goes on where it was; variables, mounts and devices among it
-//! reach every later start of the task, whoever starts it (CL-28).
+//! an agent killed between any two continues where it was; variables, mounts and devices among it
+//! reach every later start of the task, whatever starts it (CL-28).
 //!
 //! When each is called, and what ends it before its time (CL-23):
 //!
 //! | call | when | dropped at its next await by |
 //! |---|---|---|
-//! | `prestart` | before every start, unless it said done | a stop, the agent's end |
+//! | `prestart` | before every start, unless it answered done | a stop, the agent's end |
 //! | `poststart` | it runs, or a new agent found it running | the task's end, the agent's end |
 //! | `update` | it runs, and the servers sent a new version | the task's end, the agent's end |
 //! | `exited` | it ended, also if that was seen by a new agent only | the agent's end |
@@ -69,7 +69,7 @@ pub struct TaskGiven {
     pub resources: Arc<Resources>,
     /// The time.
     pub clock: Clock,
-    /// Tells something of the task.
+    /// Reports something of the task.
     pub emit: Emit,
     /// Variables from hooks that answered before this call began.
     pub hook_env: BTreeMap<String, String>,
@@ -142,7 +142,7 @@ impl TaskAnswer {
         Self::default()
     }
 
-    /// Something of it is used later.
+    /// Something in it is used later.
     pub fn leaves_something(&self) -> bool {
         let plain = Self {
             done: self.done,
@@ -184,7 +184,7 @@ impl From<String> for HookFailure {
     }
 }
 
-/// What the prestart hooks left that nobody was told yet.
+/// What the prestart hooks left that was not reported yet.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PreparedTask {
     /// Their answers, in their order.
@@ -205,9 +205,9 @@ pub struct HookError {
 /// An end at which hooks have work to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// Of a run of the task.
+    /// The end of a run of the task.
     Exited,
-    /// Of the task.
+    /// The end of the task.
     Stop,
 }
 
@@ -226,7 +226,7 @@ impl Ending {
 pub enum TaskHookReport {
     /// Some answered before a start.
     Answered(Vec<TaskNote>),
-    /// One did its work at an end.
+    /// A hook did its work at an end.
     Through(Ending, String),
 }
 

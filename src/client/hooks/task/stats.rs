@@ -1,9 +1,9 @@
 //! What tasks use: a stream of the driver's for each that runs, and the last sample of it for
-//! whoever asks.
+//! any caller.
 //!
 //! The stream ends with the task and begins anew with the next start (DRV-05). One that says that
 //! the driver measures nothing is left at that, one that closes is over, and one that fails is
-//! opened again after a while that grows (DRV-02, DRV-03). Samples that nobody asks for come
+//! opened again after a while that grows (DRV-02, DRV-03). Samples that are not requested come
 //! seldom: looking at many tasks costs.
 
 use std::collections::BTreeMap;
@@ -23,9 +23,9 @@ use crate::drivers::{ExitResult, RunningTask, StatsError};
 
 /// The shortest time between two samples.
 const SHORTEST: Duration = Duration::from_secs(1);
-/// The time between two where nobody asks.
+/// The time between two samples where none is requested.
 const UNREQUESTED: Duration = Duration::from_secs(60);
-/// After so long without a question nobody asks any more, nanoseconds.
+/// After so long without a request the samples come seldom again, nanoseconds.
 const PATIENCE: i64 = 60 * SECOND;
 /// The first wait after a stream that failed, and the longest.
 const RETRY: Duration = Duration::from_secs(1);
@@ -39,7 +39,7 @@ pub struct Usage(Arc<StatsShared>);
 struct StatsShared {
     /// By task; nothing where the driver measures nothing.
     samples: watch::Sender<BTreeMap<String, Option<TaskResourceUsage>>>,
-    /// When somebody asked last, unix nanoseconds.
+    /// When samples were requested last, unix nanoseconds.
     requested: watch::Sender<i64>,
 }
 
@@ -49,7 +49,7 @@ impl Usage {
         self.0.samples.borrow().get(task).cloned().flatten()
     }
 
-    /// Somebody wants to know: samples come often from now on.
+    /// A caller wants to know: samples come often from now on.
     pub fn ask(&self, now: i64) {
         self.0.requested.send_replace(now);
     }

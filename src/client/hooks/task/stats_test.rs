@@ -32,7 +32,7 @@ enum Is {
     Unsupported,
 }
 
-/// A task whose driver measures as it is told.
+/// A task whose driver measures as the test sets it.
 struct Task {
     is: Is,
     opened: AtomicUsize,
@@ -131,7 +131,7 @@ async fn drv_02_a_stream_that_ends_and_one_that_never_is_are_left_at_that() {
         follow(&task, &usage, RETRY).run().await;
         assert_eq!((task.opened(), task.open()), (1, 0));
         assert_eq!(usage.of("web").is_some(), sampled);
-        // Nobody waits for what never comes; where there is some, it may be too old.
+        // No one waits for what never comes; where there is some, it may be too old.
         let names = ["web".to_owned()];
         let waits = usage.since(&names, 2);
         let waited = tokio::time::timeout(Duration::from_millis(20), waits).await;
@@ -217,13 +217,13 @@ async fn drv_01_a_question_makes_samples_come_often() {
     assert_eq!(
         (task.opened(), task.open()),
         (1, 1),
-        "seldom, for nobody asks"
+        "seldom, for none is requested"
     );
     usage.ask(Clock::System.now());
     usage.since(&["web".into()], 2).await;
     assert_eq!((task.opened(), task.open()), (2, 1));
     usage.ask(Clock::System.now());
-    // Whoever was woken has his turn before this.
+    // A task that was woken has its turn before this.
     tokio::spawn(async {}).await.unwrap();
     assert_eq!(task.opened(), 2, "another question changes nothing");
     follower.abort();
@@ -254,8 +254,8 @@ async fn conforms(running: Arc<dyn RunningTask>) {
     );
 }
 
-/// The driver that keeps tasks apart, and the groups below which it does so; no driver, and told,
-/// where this machine cannot.
+/// The driver that keeps tasks apart, and the groups below which it does so; no driver, and
+/// printed, where this machine cannot.
 fn apart(tmp: &Path) -> (Option<Exec>, Parents) {
     let name = tmp.file_name().unwrap().to_string_lossy();
     let name = format!("drover-stats-{}", name.trim_start_matches('.'));

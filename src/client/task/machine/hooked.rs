@@ -82,7 +82,7 @@ impl TaskMachine {
         }
     }
 
-    /// A hook that is called again answers for itself alone: what it said before is replaced.
+    /// A hook that is called again answers for itself alone: its answer before is replaced.
     pub(super) fn answered(&mut self, notes: Vec<TaskNote>) {
         for note in notes {
             if note.answer.done {
@@ -122,7 +122,7 @@ impl TaskMachine {
         self.phase == Phase::Ended && self.hooks_stopped
     }
 
-    /// Once it can never run again, its hooks end; told once by every agent.
+    /// Once it can never run again, its hooks end; returned once by every agent.
     pub(crate) fn stop_hooks(&mut self) -> Option<TaskAction> {
         if self.phase != Phase::Ended || self.hooks_stopped || self.hooks_stopping {
             return None;

@@ -1,4 +1,4 @@
-//! Ends of a task that was told to end: for good, or to be started again.
+//! Ends of a task that was requested to end: for good, or to be started again.
 
 use drover_events::gojson::Time;
 use drover_events::model::status::task as status;
@@ -8,7 +8,7 @@ use super::{
 };
 
 impl TaskMachine {
-    /// Tells of the kill, and of what in its group was the reason.
+    /// Reports the kill, and what in its group was the reason.
     pub(super) fn report_kill(&mut self, spec: &TaskSpec, now: i64) {
         let reason = events::kill_reason(&self.state.events);
         self.emit(events::killing(now, spec.kill_timeout, reason));

@@ -1,4 +1,4 @@
-//! What servers ask, and what becomes of it.
+//! Requests of servers, and what becomes of them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -26,7 +26,7 @@ async fn csi_34_csi_45_plg_09_a_volume_is_taken_back_once_by_its_plugin_from_nob
     let (hook, given) = world.hook(&csi, user(&Value::Null));
     hook.prerun(&given, &Value::Null).await.unwrap();
     let count = |name: &str| seen(&fake, name).len();
-    // CSI-45: what was is not said to be done without it.
+    // CSI-45: what was is not reported to be done without it.
     csi.registry.deregister("plug", "t").await;
     let error = call::<NodeDetachVolume>(&csi, &detach).await.unwrap_err();
     let text = "no node plugin \"p\" runs on this node";
@@ -34,7 +34,7 @@ async fn csi_34_csi_45_plg_09_a_volume_is_taken_back_once_by_its_plugin_from_nob
     world
         .register(&csi, "plug", PluginKind::Monolith, found(true))
         .await;
-    // Nor is it taken from who may still write, whatever servers think became of him.
+    // Nor is it taken from an allocation that may still write, whatever servers think became of it.
     let lives = Arc::new(AtomicBool::new(true));
     let is_living = Arc::clone(&lives);
     csi.knows(move |_| match is_living.load(Ordering::Relaxed) {
@@ -96,7 +96,7 @@ async fn csi_05_a_plugin_that_makes_used_volumes_no_larger_is_not_asked_to() {
         async |in_use: bool| call::<ControllerExpandVolume>(&csi, &requested(in_use)).await;
     let count = || seen(&fake, "ControllerExpand").len();
     expand(true).await.unwrap();
-    assert_eq!(count(), 1, "others are asked");
+    assert_eq!(count(), 1, "others are called");
     let mut offline = found(true);
     offline.features.plugin.offline = true;
     world
@@ -159,7 +159,7 @@ async fn csi_46_what_a_volume_is_to_be_made_from_and_how_large_and_where_reaches
                 "{reported} is not in {requested}"
             );
         }
-        // And what it was made from is told.
+        // And what it was made from is reported.
         let clone = if snapshot.is_empty() { clone } else { "" };
         assert_eq!((&*made.snapshot_id, &*made.clone_id), (snapshot, clone));
     }

@@ -61,7 +61,7 @@ async fn cl_19_cl_27_an_allocation_waits_for_its_claim_and_its_mount_and_gives_t
     hook.restore(&given, &answer.kept).await.unwrap();
     assert!(held.path.is_dir());
 
-    // CSI-44: given back, also by who knows nothing of it.
+    // CSI-44: given back, also by a hook that knows nothing of it.
     let answer = hook.postrun(&given, &Value::Null).await.unwrap();
     assert!(answer.done);
     let given_back = world.servers.given_back.lock().clone();
@@ -85,7 +85,7 @@ async fn ns_04_an_allocation_claims_mounts_and_gives_back_in_its_own_namespace()
     assert!(staged.contains("/staging/apps/vol[2]/"), "{staged}");
     let held = left(&given)["data"].clone();
 
-    // What servers ask of a volume that is called the same elsewhere is not about this one.
+    // A request of servers for a volume of the same name elsewhere is not about this one.
     let mut detach = detaching();
     call::<NodeDetachVolume>(&csi, &detach).await.unwrap();
     assert!(held.path.is_dir());

@@ -10,7 +10,7 @@ use super::Csi;
 use super::registry::{CsiPart, Live, PluginProbe};
 
 impl Csi {
-    /// Puts what is known of plugins into the node; servers are told where that changed something.
+    /// Puts what is known of plugins into the node; a change is reported to the servers.
     pub(super) fn describe(&self) {
         {
             // Held from before it is collected: of two at once the later one knows no less.
@@ -30,7 +30,7 @@ impl Csi {
     }
 }
 
-/// By name; of several the one that is asked.
+/// By name; of several plugins of a name, that of the one that is called.
 fn infos(all: &[Live], part: CsiPart) -> Map<CsiInfo> {
     let mut infos: BTreeMap<String, CsiInfo> = BTreeMap::new();
     for live in all {
@@ -45,8 +45,8 @@ fn infos(all: &[Live], part: CsiPart) -> Map<CsiInfo> {
     infos.into()
 }
 
-/// What is told of a part of a plugin, if it has it. One that has not answered this agent yet is
-/// what it was to the agent before: it has gone nowhere.
+/// What is reported of a part of a plugin, if it has it. One that has not answered this agent yet
+/// is what it was to the agent before: it has gone nowhere.
 pub(super) fn reported(live: &Live, part: CsiPart) -> Option<CsiInfo> {
     if !live.instance.kind.has(part) {
         return None;

@@ -18,7 +18,7 @@ use crate::task_events as events;
 const IMPATIENT: Duration = Duration::from_millis(100);
 /// Between two looks at one that did.
 const PERIOD: Duration = Duration::from_secs(5);
-/// Between two changes of what it says of itself that servers hear of.
+/// Between two changes of a plugin's own texts that are reported to servers.
 const PACE: Duration = Duration::from_secs(60);
 /// How long a plugin that never answered may take to end.
 const GRACE: Duration = Duration::from_secs(5);
@@ -91,8 +91,8 @@ impl Follower {
                     false => self.report("Plugin became unhealthy", &next.trouble),
                 }
             }
-            // Its words are its own, and may be others at every look: they alone are no news that
-            // every server has to hear at once.
+            // Its texts are its own, and may be others at every look: they alone are no news that
+            // is to be reported to every server at once.
             let waits = next.healthy == found.healthy && reported.elapsed() < PACE;
             if next != found && !waits {
                 reported = Instant::now();
@@ -134,7 +134,7 @@ impl Follower {
     }
 }
 
-/// Asks a plugin how it is, who it is and what it can.
+/// Queries a plugin for its health, its identity and its capabilities.
 pub(super) async fn look(
     plugin: &Plugin,
     kind: PluginKind,

@@ -91,7 +91,7 @@ impl Instance {
 /// What a plugin said of itself, and how it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PluginProbe {
-    /// Who it is; none before it answered.
+    /// Its identity; none before it answered.
     pub identity: Option<Identity>,
     /// What it can.
     pub features: Features,

@@ -17,15 +17,15 @@ const AT_ONCE: usize = 8;
 pub(super) enum UnmountPlan<'a> {
     /// Each when its turn comes.
     Waits,
-    /// Those at which nobody else works: a former call may be under way still, and another one
+    /// Those at which no other call works: a former call may be under way still, and another one
     /// would only stand in line behind it. It counts which were begun, so that the next time it
-    /// goes on with those behind them.
+    /// continues with those behind them.
     Passes(&'a AtomicUsize),
 }
 
 impl Csi {
     /// Takes the volumes of a plugin from allocations of which servers know no claim any more:
-    /// nobody would ask for it. Whether some are left, because a call failed or was not made.
+    /// nothing else would request it. Whether some are left, because a call failed or was not made.
     pub(super) async fn take_rest(
         &self,
         live: &Live,
@@ -87,7 +87,7 @@ impl Csi {
             }
         };
         if let Ok(true) = taken {
-            tracing::warn!(alloc, volume, "took back what nobody claimed any more");
+            tracing::warn!(alloc, volume, "took back what had no claim any more");
         }
         taken
     }

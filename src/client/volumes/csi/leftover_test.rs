@@ -40,7 +40,7 @@ async fn left(csi: &Csi) -> Live {
     live
 }
 
-/// How often a volume was asked back.
+/// How often the plugin was called to give a volume back.
 fn requested(fake: &Fake, remote: &str) -> usize {
     let requested = seen(fake, "NodeUnpublish");
     requested.iter().filter(|one| one.contains(remote)).count()
@@ -61,7 +61,7 @@ async fn a_volume_that_hangs_is_asked_back_once_and_holds_up_no_other() {
             so(!used.await.unwrap())
         }) => taken.unwrap(),
     }
-    // The call goes on, and nobody stands in line behind it.
+    // The call continues, and no other stands in line behind it.
     assert!(round().await, "it is left");
     assert_eq!(
         (requested(&fake, "far-x"), requested(&fake, "far-y")),

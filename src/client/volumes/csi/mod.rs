@@ -1,12 +1,13 @@
 //! CSI on this node: the plugins that run here as tasks, the volumes that they bring to
-//! allocations, and what servers ask of them.
+//! allocations, and the requests of servers to them.
 //!
 //! [`registry`] knows the plugins, `supervise` is the hook of their tasks and `follow` looks after
-//! each of them, `leftover` takes back what nobody claims, `describe` puts them into the node,
+//! each of them, `leftover` takes back what has no claim, `describe` puts them into the node,
 //! [`claim`] is the hook of allocations that use volumes, [`answer`] is the way in for servers.
 //! What is staged and published is known by the file system alone ([`drover_csi::mounts`]).
 //!
-//! It must not know: claims of others, who may use a volume, what a controller elsewhere does.
+//! It must not know: claims of others, the permissions to a volume, what a controller elsewhere
+//! does.
 
 pub mod answer;
 #[cfg(test)]
@@ -59,7 +60,7 @@ pub struct Csi {
     clock: Clock,
     /// The node is described otherwise than before.
     described: Notify,
-    /// Who attaches, detaches or deletes a volume of a plugin.
+    /// Held by a call that attaches, detaches or deletes a volume of a plugin.
     locks: KeyedLocks<(String, String)>,
     /// What this node knows of allocations.
     allocs: OnceLock<Knows>,
@@ -103,14 +104,14 @@ impl Csi {
         Arc::new(csi)
     }
 
-    /// Who uses volumes here: to be said once, before servers ask for anything. From an allocation
-    /// that lives none is taken; one that is not known gives back what it left.
+    /// What is known of the allocations here: to be set once, before servers request anything. From
+    /// an allocation that lives no volume is taken; one that is not known gives back what it left.
     pub fn knows(&self, allocs: impl Fn(&str) -> AllocKnowledge + Send + Sync + 'static) {
-        // Who is first knows.
+        // The first one stays.
         let _ = self.allocs.set(Box::new(allocs));
     }
 
-    /// What is known of an allocation; none before anybody said.
+    /// What is known of an allocation; `None` before [`Csi::knows`] was called.
     fn known(&self, alloc: &str) -> Option<AllocKnowledge> {
         self.allocs.get().map(|allocs| allocs(alloc))
     }
@@ -166,10 +167,10 @@ impl Csi {
     }
 
     /// The newest plugin of a name that has a part, healthy ones first. One that a former agent
-    /// knew is asked what it can: without that nothing is to be done with it.
+    /// knew is queried for what it can: without that nothing is to be done with it.
     ///
     /// # Errors
-    /// There is none, or it does not answer.
+    /// No plugin has the part, or it does not answer.
     async fn part(&self, part: CsiPart, id: &str) -> Result<Live, String> {
         let mut silent = None;
         for mut live in self.registry.find(part, id) {

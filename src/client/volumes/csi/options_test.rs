@@ -1,4 +1,4 @@
-//! What a node plugin is asked with, by what the volume has and what the job asks for.
+//! The requests to a node plugin, by what the volume has and what the job requests.
 
 use std::sync::atomic::Ordering;
 
@@ -29,7 +29,7 @@ fn volume(external: &str, options: &Value) -> CsiVolume {
     .unwrap()
 }
 
-/// An allocation whose group asks for the volume by each of these names, with these options.
+/// An allocation whose group requests the volume by each of these names, with these options.
 fn asking(requests: &[(&str, &Value)]) -> Allocation {
     let request = |(name, options): &(&str, &Value)| {
         let request = json!({
@@ -184,7 +184,7 @@ async fn csi_05_a_volume_is_taken_as_it_is_where_growing_takes_too_long_and_not_
     assert!((&mut prerun).now_or_never().is_none());
     *world.now.lock() += 61 * SECOND;
     *world.servers.refuses.lock() = None;
-    // Once it is asked again, the time of the first answer is known.
+    // Once it is called again, the time of the first answer is known.
     let tried = eventually("a second try", LONG, || {
         let tries = seen(&fake, "NodeExpand").len();
         (tries > 1).then_some(()).ok_or(tries)
@@ -219,7 +219,7 @@ async fn cl_27_csi_22_an_allocation_waits_for_its_claim_and_needs_no_second_read
     );
     assert!(left(&given).is_empty());
     *world.servers.refuses.lock() = None;
-    // These servers answer claims and nothing else: whoever reads the volume once more fails.
+    // These servers answer claims and nothing else: another read of the volume fails.
     assert!(prerun.await.unwrap().done);
     assert_eq!(world.servers.claims.load(Ordering::Relaxed), 1);
     assert_eq!(seen(&fake, "NodePublish").len(), 1);

@@ -1,9 +1,9 @@
 //! The plugins that run on this node as tasks (MOD-08).
 //!
-//! Several of one name may run at once, during an update: the newest healthy one is asked. They are
-//! in the journal, with what servers were told of them, so that after a restart of the agent
-//! volumes can be used, and placed, before every task has been found again; whoever runs no more
-//! takes itself out.
+//! Several of one name may run at once, during an update: the newest healthy one is called. They
+//! are in the journal, with what was reported of them to the servers, so that after a restart of
+//! the agent volumes can be used, and placed, before every task has been found again; a plugin that
+//! runs no more takes itself out.
 
 use std::sync::Arc;
 
@@ -28,11 +28,11 @@ pub struct Live {
     pub plugin: Plugin,
     /// What it said.
     pub found: PluginProbe,
-    /// What servers were told of it before this agent began; of use until it has said something.
+    /// What was reported of it before this agent began; of use until it has said something.
     pub(super) former: PluginReport,
 }
 
-/// What servers are told of a plugin's parts.
+/// What is reported to the servers of a plugin's parts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct PluginReport {
     #[serde(default)]

@@ -20,7 +20,7 @@ async fn mod_08_plugins_are_known_by_name_and_part_and_again_after_a_restart() {
     world
         .register(&csi, "new", PluginKind::Node, found(false))
         .await;
-    // Who waits for what servers are told of them hears of it, once.
+    // A caller that waits for what is reported to servers of them is woken by it, once.
     let hears = |csi: &Csi| {
         csi.describe();
         csi.described().now_or_never().is_some()
@@ -46,7 +46,7 @@ async fn mod_08_plugins_are_known_by_name_and_part_and_again_after_a_restart() {
     let later = world.restarted();
     assert_eq!(requested(&later, CsiPart::Node), Some("old".to_owned()));
     assert_eq!(later.registry.all().len(), 1);
-    // Nothing is done with it before it has said what it can.
+    // Nothing is done with it before it has reported what it can.
     assert!(later.part(CsiPart::Node, "p").await.is_err());
     let _fake = world.fake();
     let live = later.part(CsiPart::Node, "p").await.unwrap();

@@ -32,7 +32,7 @@ const FINE: [io::ErrorKind; 2] = [io::ErrorKind::DirectoryNotEmpty, io::ErrorKin
 pub(super) struct Supervisor {
     csi: Arc<Csi>,
     instance: Instance,
-    /// What the task is told of its socket.
+    /// How the task gets to know its socket.
     endpoint: String,
     /// Folders that it has to see: on this node, and as it sees them.
     mounts: Vec<(PathBuf, PathBuf)>,
@@ -41,7 +41,7 @@ pub(super) struct Supervisor {
 }
 
 impl Supervisor {
-    /// Of a task that is a plugin; none of any other.
+    /// The hook of a task that is a plugin; `None` for any other task.
     pub(super) fn of(csi: &Arc<Csi>, alloc: &Allocation, task: &Task) -> Option<Self> {
         let config: &TaskCsiPluginConfig = task.csi_plugin_config.as_ref()?;
         let kind = PluginKind::parse(&config.r#type)?;
@@ -94,7 +94,7 @@ impl Supervisor {
     }
 
     /// A plugin that shares the node's files must share its mounts: those of its own are seen by
-    /// nobody else.
+    /// no other process.
     fn sees_the_node(&self, task: &Task) -> Result<(), HookFailure> {
         let apart = !isolates_files(&task.driver) && !task.volume_mounts.is_empty();
         if apart && self.instance.kind.has(CsiPart::Node) {
@@ -156,7 +156,7 @@ impl TaskHook for Supervisor {
     fn prestart<'a>(&'a self, given: &'a TaskGiven, _: &'a Value) -> Prestart<'a> {
         async move {
             self.sees_the_node(given.task()?.1)?;
-            // What was known of it is of a run that is over.
+            // What was known of the plugin belongs to a run that is over.
             self.take_out().await;
             self.folders()?;
             let mounts = self.mounts.iter().map(|(host, task)| Mount {
@@ -202,7 +202,7 @@ impl TaskHook for Supervisor {
         async move {
             self.take_out().await;
             let sockets = self.csi.folder.join("plugins").join(&self.instance.alloc);
-            // What is left there is nobody's; that of another task of the group stays.
+            // What is left there has no owner; that of another task of the group stays.
             let own = self.instance.socket.parent().unwrap_or(&sockets).to_owned();
             let removed = tokio::task::spawn_blocking(move || {
                 let name = own.file_name().unwrap_or_default().to_string_lossy();

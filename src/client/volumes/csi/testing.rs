@@ -40,7 +40,7 @@ pub(super) struct Servers {
     pub(super) gives: Mutex<Option<CsiVolume>>,
     /// The growth of it that a node has a part to do of.
     pub(super) growth: AtomicI64,
-    /// Those of which a node said that it did.
+    /// The growths that a node reported as done.
     pub(super) expanded: Mutex<Vec<i64>>,
 }
 
@@ -153,7 +153,7 @@ impl World {
         let caller = Caller::process(Arc::new(Front(Arc::clone(&self.servers))), "");
         let more = (caller, Clock::Manual(Arc::clone(&self.now)));
         let csi = Csi::restore(self.folder.path(), &self.node, &self.journal, more);
-        let mut csi = Arc::into_inner(csi).expect("it is nobody else's yet");
+        let mut csi = Arc::into_inner(csi).expect("it is not shared yet");
         // The fake does not mount.
         csi.mounts = Arc::new(Mounts::without_mounts());
         Arc::new(csi)
@@ -283,7 +283,7 @@ pub(super) async fn call<R: Rpc>(csi: &Arc<Csi>, requested: &R::Req) -> Result<R
     Ok(rmp_serde::from_slice(&answer).unwrap())
 }
 
-/// What a plugin was asked of this kind.
+/// The requests of this kind to a plugin.
 pub(super) fn seen(fake: &Fake, name: &str) -> Vec<String> {
     let seen = fake.says.seen.lock().unwrap();
     let of = seen.iter().filter(|(shown, _)| shown.starts_with(name));

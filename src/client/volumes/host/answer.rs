@@ -1,4 +1,4 @@
-//! What servers ask about the volumes of this node.
+//! Requests of servers about the volumes of this node.
 
 use std::sync::Arc;
 
@@ -65,7 +65,7 @@ async fn delete(
 
 /// The methods of host volumes, and beside them those of `others`.
 pub struct Beside<S> {
-    /// Of host volumes.
+    /// The handlers for host volumes.
     pub volumes: Service<HostVolumes>,
     /// All others.
     pub others: S,

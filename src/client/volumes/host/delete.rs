@@ -17,7 +17,7 @@ impl HostVolumes {
         let _guard = self.locks.lock(id.clone()).await;
         let known = self.kept_of(&id);
         if let Some(known) = &known {
-            // What the servers missed of a call that was cut off, this node knows.
+            // This node knows what the servers missed of a call that was cut off.
             requested.name.clone_from(&known.requested.name);
             requested.namespace.clone_from(&known.requested.namespace);
             if requested.host_path.is_empty() {
@@ -44,8 +44,8 @@ impl HostVolumes {
     ) -> Result<(), Refusal> {
         if let (true, Some(users)) = (is_known, self.users.get()) {
             let (namespace, name) = (&requested.namespace, &requested.name);
-            // Whoever came before it was withdrawn is among these; who comes later waits. Of one
-            // that is used nobody need hear that it was withdrawn.
+            // Allocations that came before it was withdrawn are among these; later ones wait. Where
+            // it is used, its withdrawal need not be reported.
             unused(&requested.id, &users.here(namespace, name))?;
             self.describe();
             let all = users.anew(namespace, name).await.map_err(|why| {

@@ -11,7 +11,7 @@ use crate::fingerprint;
 const ATTRIBUTE: [&str; 2] = ["plugins.host_volume.", ".version"];
 
 impl HostVolumes {
-    /// Puts what is offered into the node; servers are told where that changed something. A volume
+    /// Puts what is offered into the node; a change is reported to the servers. A volume
     /// that the cluster manages stands before one of the configuration with its name.
     pub(super) fn describe(&self) {
         if self.put_into_node() {

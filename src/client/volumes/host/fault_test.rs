@@ -47,7 +47,7 @@ async fn a_volume_whose_storage_is_lost_can_be_deleted_all_the_same() {
     let mut again = Box::pin(volumes.again(ONE));
     assert!(again.as_mut().now_or_never().is_none(), "it looks");
     let deleted = timeout(LONG, volumes.delete(unrequested(ONE, "data", "")));
-    deleted.await.expect("nobody waits for a look").unwrap();
+    deleted.await.expect("nothing waits for a look").unwrap();
     assert_eq!(world.offers(), [certs()]);
 }
 
@@ -215,7 +215,7 @@ impl Journal for Full {
 async fn a_volume_that_cannot_be_kept_is_not_left_behind() {
     let world = World::new();
     world.plugin("zfs", PLUGIN);
-    // What is asked for is kept; that it is there, is not.
+    // What is requested is kept; that it is there, is not.
     let journal: Arc<dyn Journal> = Arc::new(Full(Mutex::new(1)));
     let volumes = HostVolumes::restore(&world.settings, &world.node, &journal);
     let error = volumes
@@ -229,7 +229,7 @@ async fn a_volume_that_cannot_be_kept_is_not_left_behind() {
     let deleted = std::fs::read_to_string(world.volumes().join("deleted")).unwrap();
     assert!(
         deleted.contains("/own-data\n"),
-        "it is told where: {deleted}"
+        "the file says where: {deleted}"
     );
 }
 
@@ -241,7 +241,7 @@ async fn a_volume_is_deleted_once_servers_send_nobody_more_to_it() {
     let used = Used::by(&volumes, "here");
     volumes.create(requested(ONE, "data", "zfs")).await.unwrap();
     let delete = || volumes.delete(unrequested(ONE, "data", "zfs"));
-    // Who is here already is seen before anybody is told.
+    // An allocation that is here already is seen before anything is reported.
     let refused = delete().await.unwrap_err();
     assert_eq!(
         refused.message,
@@ -266,7 +266,7 @@ async fn a_volume_is_deleted_once_servers_send_nobody_more_to_it() {
     assert_eq!(
         reported,
         [["certs"]; 3],
-        "it was withdrawn before they were asked"
+        "it was withdrawn before they were called"
     );
     assert!(!world.volumes().join("own-data").exists());
 }

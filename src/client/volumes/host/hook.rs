@@ -41,7 +41,7 @@ impl HostVolumes {
         let mut changed = self.changed.subscribe();
         let is_away = || {
             let held = self.held.lock();
-            // One that was never there is waited for by nobody.
+            // Nothing waits for one that was never there.
             let is_away = |held: &&NodeVolume| !held.offered && !held.kept.path.is_empty();
             let mut away = held.values().filter(is_away);
             away.any(|held| names.contains(&held.kept.requested.name))

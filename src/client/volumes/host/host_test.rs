@@ -39,12 +39,13 @@ delete)
 esac
 "#;
 
-/// Who uses the volume `data` of the namespace `apps`.
+/// The users of the volume `data` of the namespace `apps`.
 pub(super) struct Used {
     pub(super) here: Mutex<Vec<String>>,
-    /// Those that servers sent here and that did not come yet; an error where nobody can be asked.
+    /// Those that servers sent here and that did not come yet; an error where no server can be
+    /// reached.
     pub(super) sent: Mutex<Result<Vec<String>, String>>,
-    /// What the node offers, as it was told when servers were asked.
+    /// What the node offers, as it was reported when servers were called.
     pub(super) reported: Mutex<Vec<Vec<String>>>,
     node: Arc<Mutex<Arc<Node>>>,
 }
@@ -195,7 +196,7 @@ async fn a_volume_is_made_offered_found_again_and_deleted() {
         made
     );
     assert!(volumes.described().now_or_never().is_none(), "no news");
-    // Another agent of the node finds it, whatever the node said before.
+    // Another agent of the node finds it, whatever the node reported before.
     drop(volumes);
     Arc::make_mut(&mut world.node.lock()).host_volumes = Map::nil();
     let volumes = world.start();
@@ -315,7 +316,7 @@ async fn what_cannot_be_made_leaves_nothing_and_says_why() {
     assert_eq!(other.unwrap_err().message, text);
 }
 
-/// A plugin that does as it likes, and what is said of it.
+/// A plugin that does as it likes, and the text about it.
 async fn hostile(text: &str, limit: Duration) -> (World, String) {
     let world = World::new();
     world.plugin("evil", &format!("#!/bin/sh\n{text}\n"));
@@ -356,7 +357,7 @@ async fn a_plugin_that_is_late_or_says_too_much_is_killed_with_all_it_started() 
     };
     let ended = eventually("its end", LONG, || so(is_dead())).await;
     ended.expect("what it started is killed too");
-    // At once: one that is heard to its end is late, and that is said of it.
+    // At once: a plugin whose output is read to its end is late, and the text states that.
     let (_, text) = hostile("exec yes", LONG).await;
     let much = "plugin \"evil\": create answered with more than 65536 bytes";
     assert_eq!(text, much);
@@ -367,7 +368,7 @@ async fn a_plugin_that_is_late_or_says_too_much_is_killed_with_all_it_started() 
     let (_, text) = hostile(script, LONG).await;
     assert!(text.starts_with("plugin \"evil\": create ended with exit status: 3: xxx"));
     assert!(text.len() < 3_000, "{}", text.len());
-    // Who leaves somebody behind is not waited for.
+    // A plugin that leaves a process behind is not waited for.
     let (_, text) = hostile("sleep 100 & echo '{}'", LONG).await;
     assert_eq!(text, "answer of 3");
 }
@@ -418,7 +419,7 @@ async fn a_call_that_was_cut_off_is_made_again_when_the_agent_starts() {
     let offered = ("data".to_owned(), path, ONE.to_owned());
     assert_eq!(world.offers(), [certs(), offered.clone()]);
     drop(volumes);
-    // What was made is offered before the plugin has been asked again.
+    // What was made is offered before the plugin has been called again.
     let volumes = world.start();
     assert_eq!(world.offers(), [certs(), offered]);
     std::fs::write(world.volumes().join("fails"), "").unwrap();

@@ -1,4 +1,4 @@
-//! What of volumes is in the journal, and in memory as it is there.
+//! The record of a volume in the journal, and the volume in memory as it is there.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ const KEY: &str = "hostvolume/";
 /// A volume as the journal has it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct JournaledVolume {
-    /// What was asked for; without a plugin it was there before.
+    /// What was requested; without a plugin it was there before.
     #[serde(rename = "asked")]
     pub(super) requested: ClientHostVolumeCreateRequest,
     /// Where it lies; empty while it is being made for the first time.

@@ -16,7 +16,7 @@ impl HostVolumes {
     pub(super) async fn again(&self, id: &str) -> Result<(), Refusal> {
         let before = self.kept_of(id);
         let looked = match &before {
-            // Nobody's turn is held up by a look at storage that may be lost.
+            // The lock is not held during a look at storage that may be lost.
             Some(kept) if kept.requested.plugin_id.is_empty() => Some(is_there(&kept.path).await),
             _ => None,
         };
@@ -25,7 +25,7 @@ impl HostVolumes {
             return Ok(());
         };
         let made = match looked {
-            // Somebody said meanwhile what it is now, and that it is there.
+            // Another call reported meanwhile what it is now, and that it is there.
             Some(_) if before.as_ref() != Some(&kept) => return Ok(()),
             Some(looked) => looked.map(|()| Made {
                 path: kept.path,
@@ -91,15 +91,15 @@ impl HostVolumes {
         Ok(made)
     }
 
-    /// Goes on with what there was before a call that failed, and says why it did.
+    /// Continues with what there was before a call that failed, and says why it did.
     async fn stays(&self, id: &str, before: JournaledVolume, error: Refusal) -> Refusal {
         self.restored(id, before).await;
         error
     }
 
     /// Undoes what may have been made for the first time, and says why. Where that fails too, the
-    /// volume is still known here, so that it can be deleted, and nobody is told that there is
-    /// nothing.
+    /// volume is still known here, so that it can be deleted, and no caller gets the answer that
+    /// there is nothing.
     async fn unmade(
         &self,
         id: &str,
@@ -130,7 +130,7 @@ impl HostVolumes {
         requested: ClientHostVolumeRegisterRequest,
     ) -> Result<(), Refusal> {
         let id = requested.id.clone();
-        // Nobody's turn is held up by a look at storage that may be lost.
+        // The lock is not held during a look at storage that may be lost.
         is_there(&requested.host_path).await?;
         let _guard = self.locks.lock(id.clone()).await;
         let mut there = Made {

@@ -15,10 +15,10 @@ use crate::beneath;
 pub(super) const NAME: &str = "mkdir";
 /// Its version, as Nomad's says.
 pub(super) const VERSION: &str = "0.0.1";
-/// Who may do what with a directory, where no parameter says so.
+/// The permissions of a directory, where no parameter sets them.
 const MODE: u32 = 0o700;
 
-/// What a volume may ask of it.
+/// What a volume may request of it.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct MkdirOptions {
     mode: Option<u32>,
@@ -64,7 +64,7 @@ pub(super) fn create(
     make_path(volumes).map_err(failed)?;
     let is_new = match DirBuilder::new().mode(MODE).create(&path) {
         Ok(()) => true,
-        // A link that somebody put there is no volume.
+        // A link that was put there is no volume.
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             match path.symlink_metadata().map_err(failed)?.is_dir() {
                 true => false,

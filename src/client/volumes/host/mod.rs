@@ -6,15 +6,15 @@
 //! is in the client's journal, and made again when the agent starts: plugins find what is there,
 //! and mounts may be lost.
 //!
-//! It must not know: namespaces' rights, who may use a volume, where another node has one.
+//! It must not know: namespaces' rights, the permissions to a volume, where another node has one.
 //!
 //! Invariants:
-//! 1. What is to be made is in the journal before the plugin is asked, so that a call which was cut
-//!    off is made again.
+//! 1. What is to be made is in the journal before the plugin is called, so that a call which was
+//!    cut off is made again.
 //! 2. A name is one volume's, from before it is made until it is gone.
 //! 3. A volume is offered while it is there; after the machine was off, once it is there again.
-//! 4. It is taken out of the node, and servers know that, before it is looked who uses it; it is
-//!    not deleted while an allocation does, or is to do so.
+//! 4. It is taken out of the node, and servers know that, before its users are looked up; it is
+//!    not deleted while an allocation uses it, or is to do so.
 
 pub mod answer;
 mod delete;
@@ -52,8 +52,8 @@ const AT_ONCE: usize = 4;
 /// The first wait before a volume that could not be made again is tried once more, and the longest.
 const RETRY: [Duration; 2] = [Duration::from_secs(5), Duration::from_mins(5)];
 
-/// How long another volume waits for one that is made again: whoever takes longer most likely waits
-/// himself.
+/// How long another volume waits for one that is made again: a plugin that takes longer most likely
+/// waits itself.
 const LATE: Duration = Duration::from_secs(30);
 
 /// The allocations of this node that use a volume, by its namespace and name.
@@ -61,8 +61,8 @@ pub trait Users: Send + Sync {
     /// Those that are here, and have not ended.
     fn here(&self, namespace: &str, name: &str) -> Vec<String>;
 
-    /// The same with those that servers sent here meanwhile: they are told first how the node is
-    /// now, and send nobody more. The error is that they cannot be asked.
+    /// The same with those that servers sent here meanwhile: how the node is now is reported to
+    /// them first, and they send no more. The error is that no server can be reached.
     fn anew(&self, namespace: &str, name: &str) -> BoxFuture<'static, Result<Vec<String>, String>>;
 }
 
@@ -129,13 +129,13 @@ impl HostVolumes {
         self.described.notified().await;
     }
 
-    /// Says who uses volumes; the first one stays.
+    /// Sets how users of volumes are found; the first one stays.
     pub fn used_by(&self, users: Box<dyn Users>) {
         let _ = self.users.set(users);
     }
 
-    /// Asks plugins who they are, and makes volumes of a former agent again; those that cannot be
-    /// are tried until they can. It ends when all are there.
+    /// Queries plugins for their identity, and makes volumes of a former agent again; those that
+    /// cannot be are tried until they can. It ends when all are there.
     pub async fn resume(self: Arc<Self>) {
         self.scan().await;
         let ids: Vec<String> = self.held.lock().keys().cloned().collect();
@@ -147,7 +147,7 @@ impl HostVolumes {
         futures_util::future::join_all(again).await;
     }
 
-    /// Looks which plugins there are, and tells the servers of those that are new or gone.
+    /// Looks which plugins there are, and reports those that are new or gone to the servers.
     pub async fn scan(&self) {
         let found = self.plugins.scan().await;
         *self.versions.lock() = found;

@@ -30,7 +30,7 @@ use crate::volumes::look::look;
 const VARIABLE: &str = "NOMAD_VOLUME_";
 /// The hook's name.
 const NAME: &str = "volumes";
-/// What it keeps once it has said that labels are not set.
+/// What it keeps once it has reported that labels are not set.
 const SAID: &str = "unlabelled";
 
 /// Mounts the volumes of hosts, and those that the allocation claimed.
@@ -67,7 +67,7 @@ impl TaskHook for VolumeHook {
     }
 }
 
-/// Says which labels are not set, unless that was said before an earlier start.
+/// Reports which labels are not set, unless that was reported before an earlier start.
 fn say_once(given: &TaskGiven, kept: &Value, unlabelled: &[String]) {
     if kept != SAID {
         let (now, text) = (given.clock.now(), unlabelled.join("; "));
@@ -164,7 +164,7 @@ fn mounted(given: &TaskGiven, host: Host) -> Result<(TaskAnswer, Vec<String>), H
     Ok((answer, unlabelled))
 }
 
-/// Why the label of a mount is not set, in words; none where it is, or none is asked for.
+/// Why the label of a mount is not set, in words; `None` where it is, or none is requested.
 fn not_labelled(mount: &Mount, (name, is_mounted): (&str, bool), host: Host) -> Option<String> {
     let label = &mount.selinux_label;
     let why = match (label.is_empty(), host.has_labels, is_mounted) {

@@ -1,4 +1,4 @@
-//! What servers ask of controllers.
+//! Requests of servers to controllers.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ impl Csi {
 
     /// Waits until no other call changes where a volume is: of two that come to a plugin at once
     /// the later one may be done first. What was begun is ended here, so a call of a server that
-    /// died meanwhile is waited for; not for so long that the one that waits comes too late itself.
+    /// died meanwhile is waited for; but not so long that the waiting call comes too late itself.
     pub(in crate::volumes::csi) async fn turn(
         &self,
         plugin: &str,
@@ -44,7 +44,7 @@ impl Csi {
         let turn = self.locks.lock((plugin.to_owned(), volume.to_owned()));
         timeout(limit, turn).await.map_err(|_| {
             let text = format!("another call about volume \"{volume}\" is under way");
-            // That one may still do what is asked: nothing has ended here.
+            // That call may still do what is requested: nothing has ended here.
             Refusal::new(Code::Timeout, text)
         })
     }

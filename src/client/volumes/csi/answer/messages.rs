@@ -1,4 +1,4 @@
-//! What is said to plugins, and what they answer, as servers know it.
+//! The requests to plugins, and what they answer, as servers know it.
 
 use drover_csi::capability::{AttachmentMode, access, capability};
 use drover_csi::proto::{self, volume_content_source};

@@ -1,7 +1,7 @@
-//! What servers ask of the plugins of this node.
+//! Requests of servers to the plugins of this node.
 //!
-//! `controller` has what they ask of controllers, `node` what they ask of the volumes of this node,
-//! `messages` what is said to plugins and by them.
+//! `controller` has the requests to controllers, `node` those about the volumes of this node,
+//! `messages` the forms of the calls to plugins and of their answers.
 
 mod controller;
 mod messages;
@@ -16,7 +16,7 @@ use drover_error::{Code, Refusal};
 use drover_rpc::csi::*;
 use drover_rpc::service::{Access, Service};
 
-/// What is said of a step that failed (PLG-10): the call, and the plugin's own text. What was tried
+/// The text about a step that failed (PLG-10): the call, and the plugin's own text. What was tried
 /// with it the server says, whose step it is (EV-18).
 fn failed(error: &CallError) -> Refusal {
     let code = match error.standing() {

@@ -1,4 +1,4 @@
-//! What servers ask of the volumes of this node.
+//! Requests of servers about the volumes of this node.
 
 use drover_csi::mounts::{MountError, Returned};
 use drover_csi::proto;

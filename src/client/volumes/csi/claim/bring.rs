@@ -21,7 +21,7 @@ use drover_rpc::csi::{
 
 /// How long one call may take: a controller may attach the volume meanwhile.
 const CALL: Duration = Duration::from_secs(150);
-/// How long it may take to tell what need not be known: its allocation waits for it.
+/// How long a report that may be missed may take: its allocation waits for it.
 const REPORT: Duration = Duration::from_secs(5);
 /// The first wait after a failure, and the longest, nanoseconds.
 const PAUSE: i64 = 100_000_000;
@@ -64,7 +64,7 @@ impl CsiHook {
         }
     }
 
-    /// It may be made larger, or is taken as large as it is: who comes next has it done then.
+    /// It may be made larger, or is taken as large as it is: the next allocation has it done then.
     async fn brought(
         &self,
         given: &AllocGiven,
@@ -133,8 +133,8 @@ impl CsiHook {
         })
     }
 
-    /// Tells that this node has made the volume as large as it became with a growth. Where nobody
-    /// hears it, whoever mounts it next does it again.
+    /// Reports that this node has made the volume as large as it became with a growth. Where the
+    /// report is lost, the next node that mounts it does it again.
     async fn expanded(&self, given: &AllocGiven, requested: &ClaimRequest, growth: i64) {
         let request = CsiVolumeClaimRequest {
             expanded: growth,
@@ -154,7 +154,7 @@ impl CsiHook {
     }
 
     /// Gives a volume back: the servers have it taken from this node and its controller. One that
-    /// was never claimed is given back as well; who died in between does not know.
+    /// was never claimed is given back as well; an agent that died in between does not know.
     pub(super) async fn give_back(
         &self,
         given: &AllocGiven,
@@ -197,7 +197,7 @@ impl CsiHook {
     }
 }
 
-/// The claim of an allocation, as it is asked for.
+/// The claim of an allocation, as it is requested.
 fn request(given: &AllocGiven, requested: &ClaimRequest) -> CsiVolumeClaimRequest {
     CsiVolumeClaimRequest {
         volume_id: requested.volume.clone(),
@@ -221,12 +221,12 @@ fn remote(volume: &CsiVolume) -> &str {
     }
 }
 
-/// How large a volume is to be for who writes to it; none for who only reads it.
+/// How large a volume is to be for an allocation that writes; `None` for one that only reads.
 fn size(requested: &ClaimRequest, volume: &CsiVolume) -> Option<CapacityRange> {
     let most = volume.requested_capacity_max;
     (!requested.request.read_only).then_some(CapacityRange {
         required_bytes: volume.requested_capacity_min,
-        // A limit of before it grew is none: it may be below what was asked for since.
+        // A limit of before it grew does not count: it may be below what was requested since.
         limit_bytes: if most >= volume.capacity { most } else { 0 },
     })
 }
@@ -283,7 +283,7 @@ fn may_pass(error: &RpcError) -> bool {
     }
 }
 
-/// Waits that grow, and differ among many who wait for the same.
+/// Waits that grow, and differ among many that wait for the same.
 struct Pause {
     next: i64,
     chance: Jitter,

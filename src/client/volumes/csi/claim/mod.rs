@@ -20,7 +20,7 @@ use super::leftover::UnmountPlan;
 use super::registry::CsiPart;
 use crate::hooks::alloc::{AllocAnswer, AllocGiven, AllocHook, Hooked};
 
-/// A volume that an allocation asks for.
+/// A volume that an allocation requests.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct ClaimRequest {
     /// Its name in the group.
@@ -39,7 +39,7 @@ impl ClaimRequest {
     }
 }
 
-/// The CSI volumes that an allocation asks for, by their names in the group.
+/// The CSI volumes that an allocation requests, by their names in the group.
 pub(super) fn requested(alloc: &Allocation) -> Vec<ClaimRequest> {
     let requests = alloc
         .group()
@@ -62,7 +62,7 @@ pub struct MountedVolume {
     /// Something is mounted there.
     pub is_mount: bool,
     pub is_device: bool,
-    /// Nobody may write.
+    /// The allocation may not write.
     pub read_only: bool,
 }
 
@@ -103,7 +103,7 @@ impl CsiHook {
         Ok(all.into_iter().collect())
     }
 
-    /// Takes back what the servers, who know of no claim any more, did not ask for.
+    /// Takes back what the servers, which know of no claim any more, did not request.
     async fn take_rest(&self, given: &AllocGiven) {
         let alloc = &given.alloc.id;
         let all = self.csi.registry.all();
@@ -136,7 +136,7 @@ impl AllocHook for CsiHook {
         .boxed()
     }
 
-    /// What is still mounted is used without asking anybody (CL-13); what is gone, after the
+    /// What is still mounted is used without calling a server (CL-13); what is gone, after the
     /// machine was off, is brought again.
     fn restore<'a>(&'a self, given: &'a AllocGiven, kept: &'a Value) -> Hooked<'a, ()> {
         async move {

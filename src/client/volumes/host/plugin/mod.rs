@@ -18,7 +18,7 @@ use super::{AT_ONCE, mkdir};
 use drover_error::{Code, Refusal};
 use drover_rpc::host_volume::{ClientHostVolumeCreateRequest, ClientHostVolumeDeleteRequest};
 
-/// How long a plugin may take to say who it is.
+/// How long a plugin may take to report its identity.
 const FINGERPRINT: Duration = Duration::from_secs(5);
 /// How long it may take to make a volume, or to delete one.
 const WORK: Duration = Duration::from_mins(1);
@@ -57,7 +57,7 @@ struct Fingerprint {
     version: String,
 }
 
-/// A plugin that can be asked.
+/// A plugin that can be called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum HostPlugin {
     /// The one that is built in.
@@ -92,7 +92,7 @@ impl Plugins {
     /// The plugin of a name.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no plugin of this name.
     pub(super) fn named(&self, name: &str) -> Result<HostPlugin, PluginError> {
         if name == mkdir::NAME {
             return Ok(HostPlugin::Mkdir);
@@ -104,7 +104,7 @@ impl Plugins {
         }
     }
 
-    /// The plugins that say who they are, and their versions.
+    /// The plugins that report their identity, and their versions.
     pub(super) async fn scan(&self) -> BTreeMap<String, String> {
         let folder = self.folder.clone();
         let files = tokio::task::spawn_blocking(move || executables(&folder)).await;
@@ -225,7 +225,7 @@ fn parameters(parameters: &drover_events::gojson::Map<String>) -> String {
     serde_json::Value::Object(all).to_string()
 }
 
-/// Does what waits for file systems where that holds up nobody.
+/// Does what waits for file systems where that holds up no other work.
 async fn waited<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, PluginError> + Send + 'static,
 ) -> Result<T, PluginError> {

@@ -1,4 +1,4 @@
-//! A plugin as a process: what it is told, what it may say, and its end.
+//! A plugin as a process: what it is given, what it may say, and its end.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 use super::{PluginError, Plugins, failed};
 use crate::proc::Group;
 
-/// How long what it said is waited for once it has ended: others may hold its end open.
+/// How long its output is waited for once it has ended: other processes may hold its end open.
 const REST: Duration = Duration::from_millis(500);
 /// How long a plugin that is just being written is left alone.
 const BUSY: Duration = Duration::from_millis(50);
@@ -23,7 +23,7 @@ const BUSY: Duration = Duration::from_millis(50);
 const ANSWER: usize = 64 << 10;
 /// What is kept of what it complains of, bytes.
 const COMPLAINT: usize = 2 << 10;
-/// Where programs are, when the agent was not told.
+/// Where programs are, when the agent's environment does not say.
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 impl Plugins {
@@ -133,8 +133,8 @@ fn taken(heard: &Mutex<Vec<u8>>) -> Vec<u8> {
     std::mem::take(&mut *heard.lock())
 }
 
-/// Takes in what is said, up to so many bytes: the rest is let go of, or ends the hearing where it
-/// is `strict`. Whether all of it was taken in.
+/// Reads the output, up to so many bytes: the rest is dropped, or ends the reading where it
+/// is `strict`. Whether all of it was read.
 async fn hear(
     from: Option<impl AsyncRead + Unpin>,
     (into, most): (&Arc<Mutex<Vec<u8>>>, usize),
