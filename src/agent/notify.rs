@@ -1,6 +1,6 @@
-//! What the service manager is told, where one started the agent (sd_notify(3), a unit of
+//! What the service manager is notified of, where one started the agent (sd_notify(3), a unit of
 //! `Type=notify-reload`): that it serves, that it reloads, that it stops. Elsewhere nothing is
-//! told.
+//! sent.
 
 use sd_notify::{NotifyState, notify};
 
