@@ -163,7 +163,7 @@ pub struct SetSchedulerConfig {
     pub config: SchedulerConfiguration,
     /// Whether only if it is unchanged since its modify index.
     pub cas: bool,
-    /// Whether only if there is none yet: what a first leader starts from.
+    /// Whether only if no configuration exists yet: what a first leader starts from.
     pub initial: bool,
 }
 
@@ -198,8 +198,9 @@ impl Command for SetSchedulerConfig {
     }
 }
 
-/// Nothing is preempted in this version: whoever switches it on is told so. What a first leader
-/// starts from says it of system jobs, and who changes another setting sends that back as it was.
+/// Nothing is preempted in this version: switching it on is refused, so that the operator knows.
+/// What a first leader starts from enables it for system jobs, and a caller who changes another
+/// setting sends that back as it was.
 fn refuse_preemption(
     config: &SchedulerConfiguration,
     known: &SchedulerConfiguration,

@@ -27,7 +27,7 @@ use drover_error::Refusal;
 pub struct RegisterNode {
     /// The description; its status counts only for a node that is new (SCH-14).
     pub node: Node,
-    /// Whether a pool the node names and nobody made is made now.
+    /// Whether a missing pool that the node names is created now.
     pub create_node_pool: bool,
 }
 
@@ -114,7 +114,7 @@ fn same_description(known: &Node, node: &Node) -> bool {
 #[derive(Clone, Debug)]
 pub struct UpdateNodeStatus {
     pub node_id: String,
-    /// The status asked for; what it becomes follows SCH-11 and SCH-13.
+    /// The requested status; what it becomes follows SCH-11 and SCH-13.
     pub status: String,
     /// What is added to the node's events; by default what the transition says.
     pub event: Option<NodeEvent>,
@@ -230,7 +230,7 @@ impl Command for MissHeartbeat {
         command.decide(view, stamp)
     }
 
-    /// Nothing was heard since the last thing that happened to the node.
+    /// Nothing came from the node since the last thing that happened to it.
     fn cause(&self, view: &View) -> Option<u64> {
         let node = nodes::get(view, &self.node_id).ok()??;
         Some(node.modify_index).filter(|index| *index > 0)
@@ -279,7 +279,7 @@ pub struct UpdateNodeDrain {
     pub mark_eligible: bool,
     /// Kept with the drain.
     pub meta: BTreeMap<String, String>,
-    /// Who asks: the accessor id of the token.
+    /// The caller: the accessor id of the token.
     pub updated_by: String,
 }
 
@@ -333,8 +333,8 @@ impl Command for UpdateNodeDrain {
 }
 
 impl UpdateNodeDrain {
-    /// What is kept with the drain: what is said of one that goes on, or is called off, is added to
-    /// what was said when it began.
+    /// What is kept with the drain: the notes on a drain that continues, or is called off, are
+    /// added to those made when it began.
     fn kept_meta(&self, node: &Node) -> BTreeMap<String, String> {
         let known = node.last_drain.as_ref();
         let known = known.filter(|_| node.drain_strategy.is_some() && !self.meta.is_empty());

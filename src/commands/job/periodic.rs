@@ -36,7 +36,7 @@ pub struct LaunchPeriodic {
 }
 
 impl Command for LaunchPeriodic {
-    /// A launch time that is taken, or is none any more, is no error: nothing happens.
+    /// A launch time that is taken, or no longer valid, is no error: nothing happens.
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         let nothing = Ok(Decision::Nothing(drover_projections::Reply::None));
         let key = (self.namespace.as_str(), self.job_id.as_str());
