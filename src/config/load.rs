@@ -33,7 +33,7 @@ pub enum ConfigError {
         /// All of its problems.
         problems: Vec<Problem>,
     },
-    /// A text that must be an address is none.
+    /// A text that must be an address and is not.
     #[error("{what} {text:?} is not an address")]
     Address {
         /// Which setting.

@@ -16,7 +16,7 @@ const LOG: &str = "the log is drover's own: see server.retention";
 const ONE_SERVER: &str = "there is one server";
 
 settings! {
-/// What a server was told.
+/// The settings of a server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerConfig {
     /// Run a server.
@@ -121,7 +121,7 @@ pub struct ServerConfig {
     pub checkpoint_interval: Duration = SECOND => set,
     /// How much of the log is kept.
     pub retention: RetentionConfig => block,
-    /// Where what is dropped of it is copied to before.
+    /// Where what is dropped from it is copied to before.
     pub archive: Option<ArchiveConfig> => maybe,
 } compat {
     /// As in `server_join`.
@@ -201,8 +201,8 @@ pub struct DefaultSchedulerConfig {
 
 settings! {
 /// For which jobs others are preempted. The defaults are as Nomad's clients find them in a new
-/// cluster. Nothing is preempted here: the command line says so beside it, and what somebody
-/// switches on is refused.
+/// cluster. Nothing is preempted here: the command line says so beside it, and switching it on is
+/// refused.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preemption {
     /// Preemption for system jobs.

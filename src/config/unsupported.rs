@@ -86,7 +86,7 @@ pub fn without_effect(config: &super::Config) -> Vec<WithoutEffect> {
         true => super::Config::dev(),
         false => super::Config::default(),
     };
-    // Only an agent without a server asks others who asks it.
+    // Only an agent without a server queries others for a caller's identity.
     let asks = config.acl.enabled && !config.server.enabled && !config.dev;
     let unrequested = match config.acl.enabled {
         true => ACL_AT_HAND,
