@@ -23,7 +23,7 @@ pub(super) struct Function {
 /// A place in a program: one function, and those that were put into it.
 pub(super) type Place = Vec<(Function, u32)>;
 
-/// Where somebody was, how often.
+/// A call stack and how often it was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sample {
     /// From the inside out.
