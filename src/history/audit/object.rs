@@ -1,4 +1,4 @@
-//! What can be asked about: a thing by its type and name, living or long gone, as the rows it is.
+//! What can be queried: a thing by its type and name, living or long gone, as the rows it is.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -95,7 +95,7 @@ impl ObjectType {
     }
 }
 
-/// A thing that is asked about.
+/// A thing that is queried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
     /// Its type.

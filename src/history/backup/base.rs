@@ -1,4 +1,4 @@
-//! Bases: the states that a log goes on from once its beginning is dropped.
+//! Bases: the states that a log continues from once its beginning is dropped.
 //!
 //! A base is a snapshot of Raft's, as it lies under `snapshots/`, with a note beside its head: a
 //! checkpoint, signed like any other, of the log up to it and of its digests. It is read back, and

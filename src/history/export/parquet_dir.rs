@@ -1,5 +1,5 @@
 //! The directory of an export for analysts: what says how far it is, and what is removed before it
-//! goes on.
+//! continues.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub(super) const MANIFEST: &str = "export.json";
 /// What says that it is not, until it is.
 pub(super) const MARK: &str = "unfinished.json";
 
-/// What of an export is on the disk, whole.
+/// The parts of an export that are complete on the disk.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(super) struct Done {

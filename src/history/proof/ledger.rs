@@ -42,7 +42,7 @@ pub struct LedgerStatus {
 pub struct Ledger {
     log: Arc<LogEngine>,
     dir: PathBuf,
-    /// Held while hashes are made; whoever wants this and the head takes this first.
+    /// Held while hashes are made; a caller that needs both this and the head takes this first.
     state: Mutex<LedgerState>,
     /// Never held for longer than it takes to look.
     head: Mutex<SignedHead>,

@@ -1,4 +1,4 @@
-//! Verification of a log's files, without trusting whoever wrote them.
+//! Verification of a log's files, without trusting their writer.
 //!
 //! Everything is read again: every frame and block against its checksum, every body into the
 //! tree, the tree against every checkpoint, every checkpoint against a key. It needs the files
@@ -55,7 +55,7 @@ pub struct Verified {
     pub entries: u64,
     /// The first of them.
     pub first: u64,
-    /// The index of the signed base that the log goes on from, where its beginning was dropped.
+    /// The index of the signed base that the log continues from, where its beginning was dropped.
     pub base: Option<u64>,
     /// The last of them.
     pub last: u64,
@@ -67,9 +67,9 @@ pub struct Verified {
     pub checkpoints: u64,
     /// The index of the last checkpoint: what lies above is not signed yet.
     pub signed_to: Option<u64>,
-    /// The names of the keys that signed, and whether they were named by whoever verifies.
+    /// The names of the keys that signed, and whether the verifying user named them.
     pub signers: Vec<String>,
-    /// Whether the keys were named by whoever verifies.
+    /// Whether the verifying user named the keys.
     pub pinned: bool,
     /// What is wrong, in the order in which it was found. Nothing beyond the first can be relied
     /// on.
@@ -92,8 +92,8 @@ impl Verified {
     }
 }
 
-/// Verifies the log in `log_dir` with the checkpoints in `server_dir`. `progress` hears how many
-/// entries were read, and of how many.
+/// Verifies the log in `log_dir` with the checkpoints in `server_dir`. `progress` is called with
+/// how many entries were read, and of how many.
 ///
 /// # Errors
 /// There is no log, or a file cannot be read at all; damage is a finding.
@@ -155,7 +155,7 @@ struct Signed {
 }
 
 impl Signed {
-    /// Takes one that `signer` signed, as it is told in `place`.
+    /// Takes one that `signer` signed, as `place` has it.
     fn take(&mut self, checkpoint: &Checkpoint, signer: &NoteKey, place: &str) -> bool {
         let others = self.by_size.entry(checkpoint.size).or_default();
         if others.contains(checkpoint) {
@@ -186,7 +186,7 @@ impl Signed {
             let Some((base, signer)) = base.zip(signer) else {
                 continue;
             };
-            // Against the checkpoints alone: what the base says of the log is asked by itself.
+            // Against the checkpoints alone: what the base says of the log is checked by itself.
             if self.by_size.contains_key(&base.size) && self.take(&base, signer, "a base") {
                 let same = self.by_size.entry(base.size).or_default();
                 same.pop();
@@ -256,7 +256,7 @@ fn signed(
     signed
 }
 
-/// A log whose beginning was dropped goes on from a signed base, whose tree is that of its first
+/// A log whose beginning was dropped continues from a signed base, whose tree is that of its first
 /// segment's head.
 fn check_base(
     log: &ReadOnlyLog,
@@ -376,7 +376,7 @@ fn read(
         at += 1;
         let due = checkpoints.remove(&range.size()).unwrap_or_default();
         let root = range.root();
-        // Where there are two, it is told already; this log is one of them, or neither.
+        // Where there are two, that is reported already; this log is one of them, or neither.
         let due = due.iter().find(|one| one.root == root).or(due.first());
         if due.is_some_and(|checkpoint| !fits(checkpoint, root, verified)) {
             break;
