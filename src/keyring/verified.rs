@@ -5,8 +5,9 @@ use std::sync::{Arc, OnceLock};
 
 use super::{Claims, Keyring, KeyringError, token};
 
-/// What came of verifying one token, once that was done: its claims, or why it is none; all clones
-/// know it. What the claims allow is not kept: that is asked of the state each time.
+/// What came of verifying one token, once that was done: its claims, or why it is invalid; all
+/// clones share the result. What the claims allow is not kept: that is read from the state each
+/// time.
 #[derive(Clone, Debug, Default)]
 pub struct Verified(Arc<Inside>);
 

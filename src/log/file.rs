@@ -1,4 +1,4 @@
-//! The file layer: what the engine asks of the operating system, and nothing more.
+//! The file layer: what the engine requests of the operating system, and nothing more.
 //!
 //! A trait because the crash tests need a disk that drops unsynced writes, tears them, flips bits
 //! and runs full.
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a lock is asked for before it counts as held.
+/// How often a lock is tried before it counts as held.
 const LOCK_TRIES: u32 = 25;
 /// Time between two tries.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);

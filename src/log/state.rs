@@ -67,7 +67,7 @@ pub(super) struct LogState {
     pub(super) next: u64,
     /// The first index that can be read.
     pub(super) first: u64,
-    /// The next durable index, as far as the writer has told.
+    /// The next durable index, as far as the writer has reported.
     pub(super) durable_next: u64,
     /// Entries `tail_first..next`, in memory.
     pub(super) tail: VecDeque<Entry>,

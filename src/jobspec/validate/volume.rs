@@ -1,4 +1,4 @@
-//! Rules of volumes that groups ask for.
+//! Rules of volumes that groups request.
 
 use super::when;
 use drover_events::model::VolumeRequest;
