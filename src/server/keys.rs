@@ -1,8 +1,8 @@
 //! The first root key: made once this server leads and there is none, or where the file of the
 //! active one is gone, as after an import without the keystore: what it encrypted stays unreadable,
-//! but everything else goes on.
+//! but everything else continues.
 //!
-//! Leadership does not wait for it (KR-03); whoever needs a key copes with "not there yet". The
+//! Leadership does not wait for it (KR-03); callers that need a key cope with "not there yet". The
 //! order is: file synced, then the event, then first use.
 
 use std::sync::Arc;

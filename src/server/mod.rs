@@ -7,7 +7,7 @@
 //! What it must not know: routes, message names, tables' contents, what any event means.
 //!
 //! Invariants: parts start bottom up (files, projections, log, Raft, proposer, reactors) and stop
-//! top down; what is acknowledged is in the log before anybody hears of it.
+//! top down; what is acknowledged is in the log before it is reported to anyone.
 
 mod about;
 mod acl_reset;
@@ -72,9 +72,9 @@ use settings::{
 const REACTORS_STOP: Duration = Duration::from_secs(2);
 const WORK_STOPS: Duration = Duration::from_secs(2);
 
-/// What a server asks of the agent that it runs in.
+/// What a server requests of the agent that it runs in.
 pub trait Around: Send + Sync {
-    /// Reads the configuration anew; answers what of it needs a restart.
+    /// Reads the configuration anew; answers which settings need a restart.
     ///
     /// # Errors
     /// Why all stays as it was.
@@ -97,13 +97,13 @@ pub struct Server {
     pub projections: Arc<Projections>,
     /// The way to write; most callers want [`Server::submit`].
     pub proposer: Proposer,
-    /// Raft: who leads, the members, the log.
+    /// Raft: the leader, the members, the log.
     pub raft: Arc<RaftNode>,
     /// Proofs over the log.
     pub ledger: Arc<Ledger>,
-    /// What was asked of this server that changes nothing but matters.
+    /// The requests to this server that change nothing but matter.
     pub requests: Arc<RequestLog>,
-    /// Who asks.
+    /// The caller.
     pub gate: Arc<Gate>,
     /// The clients of other machines that are reached from here.
     pub sessions: Arc<Sessions>,
@@ -334,7 +334,7 @@ impl Server {
         }
     }
 
-    /// A node was heard of: answers when its next heartbeat is due.
+    /// A node sent a heartbeat: answers when the next one is due.
     pub fn beat(&self, node: &str) -> std::time::Duration {
         self.heartbeats
             .beat(node, crate::base::clock::unix_nanos(), rand::random())
@@ -402,7 +402,7 @@ impl Server {
     }
 }
 
-/// Opens the keystore; what cannot be used of it is said.
+/// Opens the keystore; what cannot be used of it is logged.
 fn open_keys(dir: &Path) -> Result<Keyring, StartError> {
     let (keyring, unreadable) = Keyring::open(&dir.join("keystore"))?;
     for problem in unreadable {

@@ -1,6 +1,6 @@
 //! What each metric means, as `# HELP` in Prometheus' text form.
 //!
-//! Of what Nomad's dashboards ask for there is not, because there is nothing to measure:
+//! Nomad's dashboards query metrics that do not exist here, because there is nothing to measure:
 //! - `memberlist.*`, `serf.*`, `leader.reconcile*`, `rpc.raft_handoff`: servers do not gossip, and
 //!   Raft has connections of its own.
 //! - `rpc.cross-region.*`, `client.consul.*`, `client.introduction_violation_num`,
