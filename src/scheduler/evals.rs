@@ -59,8 +59,7 @@ pub(super) fn finish(
     (done, Some(blocked))
 }
 
-/// The evaluation that goes on with an update, of which no more may be replaced before `wait` is
-/// over.
+/// The evaluation that continues an update, of which no more may be replaced before `wait` is over.
 pub(super) fn rolling(eval: &Evaluation, inputs: &Inputs, wait: i64, rng: &mut Rng) -> Evaluation {
     Evaluation {
         id: rng.uuid(),

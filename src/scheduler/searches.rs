@@ -1,5 +1,5 @@
 //! The searches of one evaluation: one for the job's own version, and one for each version before
-//! it that is placed once more, for what that version asks for and by its constraints. They share
+//! it that is placed once more, for what that version requests and by its constraints. They share
 //! what the plan has changed so far.
 
 use std::collections::{BTreeMap, BTreeSet};

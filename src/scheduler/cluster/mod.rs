@@ -4,9 +4,9 @@
 //! slots lie in shared chunks that are copied when one of them changes, so a snapshot costs a few
 //! hundred reference counts and an evaluation reads plain arrays.
 //!
-//! It must not know: tables, events, evaluations, time.
-//! Invariant: a slot's use is the sum over the allocations that take room on its node
-//! ([`takes_resources`]), and its mark is the event that last changed what fits there.
+//! It must not know: tables, events, evaluations, time. Invariant: a slot's use is the sum over the
+//! allocations that take resources on its node ([`takes_resources`]), and its mark is the event
+//! that last changed what fits there.
 
 mod node;
 mod ports;
@@ -68,7 +68,7 @@ impl Interner {
         self.ids.get(name).copied()
     }
 
-    /// The name with a number; empty if there is none.
+    /// The name with a number; empty if there is no name.
     pub fn name(&self, id: u32) -> &str {
         self.names.get(id as usize).map_or("", String::as_str)
     }

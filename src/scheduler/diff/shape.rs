@@ -24,7 +24,7 @@ pub(super) struct ShapePart {
     pub shape: &'static Shape,
     /// How many there are, and how they are matched.
     pub holds: Holds,
-    /// What tells one from another.
+    /// What distinguishes one from another.
     pub identity: &'static [&'static str],
     /// Whether fields that did not change are always listed.
     pub context: bool,

@@ -34,7 +34,7 @@ pub fn computed_class(node: &Node) -> String {
             hash.text(value);
         }
     }
-    // Drivers that only an attribute tells of are among the attributes.
+    // Drivers that are known only from an attribute are among the attributes.
     let drivers: BTreeMap<&str, bool> = node
         .drivers
         .keys()

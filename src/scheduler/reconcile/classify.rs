@@ -83,7 +83,7 @@ pub fn is_terminal(alloc: &Allocation) -> bool {
     is_server_terminal(alloc) || is_client_terminal(alloc)
 }
 
-/// Whether an allocation came back from being out of contact and nobody has dealt with it yet.
+/// Whether an allocation came back from being out of contact and its return was not dealt with yet.
 /// The history of its states alone decides (SCH-02, SCH-03, SCH-08).
 pub fn needs_reconnect(alloc: &Allocation) -> bool {
     let last = alloc
