@@ -1,5 +1,5 @@
-//! librdkafka's clients: how they are configured, what they hear, and what an operator is told of
-//! their errors.
+//! librdkafka's clients: how they are configured, what they report, and which of their errors an
+//! operator is shown.
 
 use std::sync::Arc;
 
@@ -81,7 +81,7 @@ fn common(config: &KafkaConfig) -> ClientConfig {
     common
 }
 
-/// The producer's configuration; no message or batch of it is larger than `limit` bytes.
+/// The producer's configuration; none of its messages or batches is larger than `limit` bytes.
 pub(super) fn producer(config: &KafkaConfig, id: &str, limit: usize) -> ClientConfig {
     let timeout = config.timeout.as_millis();
     let mut producer = common(config);

@@ -174,7 +174,7 @@ impl LogSource {
     }
 
     /// The time of the last event before an index, or of the first from there on: what Raft's own
-    /// entries are told with. None where there is none near.
+    /// entries are published with. `None` where no event is near.
     fn time_beside(&self, index: u64) -> Result<Option<i64>, Failure> {
         let (first, next) = self.log.bounds();
         let before = index.saturating_sub(BESIDE).max(first)..index;

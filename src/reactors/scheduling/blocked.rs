@@ -141,7 +141,8 @@ impl Blocked {
             .any(|(class, index)| *index > eval.snapshot_index && could_run(eval, class))
     }
 
-    /// Something was freed, or became usable, on these nodes of this class: answers what may go on.
+    /// Something was freed, or became usable, on these nodes of this class: answers what may
+    /// continue.
     pub fn unblock(
         &mut self,
         class: &str,
@@ -171,7 +172,7 @@ impl Blocked {
         freed
     }
 
-    /// More of a volume can be had: answers what may go on.
+    /// More of a volume can be had: answers what may continue.
     pub fn unblock_volume(&mut self, change: &VolumeChange, index: u64) -> Vec<Evaluation> {
         if !self.enabled {
             return Vec::new();
@@ -313,7 +314,7 @@ fn waited_for(eval: &Evaluation) -> BTreeSet<VolumeChange> {
     waits.map(change).collect()
 }
 
-/// A class nobody has looked at may be the right one.
+/// A class that was not looked at may be the right one.
 fn could_run(eval: &Evaluation, class: &str) -> bool {
     eval.class_eligibility.get(class).copied().unwrap_or(true)
 }
