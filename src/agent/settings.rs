@@ -20,7 +20,7 @@ pub(super) const SHORTEST_INTERVAL: std::time::Duration = std::time::Duration::f
 pub(super) fn settings(config: &Config) -> Result<http::Settings, Failure> {
     let gzip = http::gzip::Gzip::parse(&config.http_compression).ok_or_else(|| {
         let value = &config.http_compression;
-        format!("http_compression: {value:?} is none of always, remote and never")
+        format!("http_compression: {value:?} is not one of always, remote and never")
     })?;
     Ok(http::Settings {
         gzip,

@@ -85,7 +85,7 @@ pub struct KafkaConfig {
     /// because brokers were away for longer than `server.retention.publisher_wait`: with `stop`
     /// nothing more is published, and the status names the horizon, what is missing and what to
     /// do; with `mark` a marker (kind `EventsMissed`, with the first and last index) takes their
-    /// place, and publishing goes on at the horizon.
+    /// place, and publishing continues at the horizon.
     pub missed: String = "stop".into() => set,
     /// The largest message that brokers and topics take.
     pub max_message_bytes: usize = 1_000_000 => set,

@@ -87,7 +87,7 @@ pub struct ServerConfig {
         => block unsupported "a refused plan is made again on newer state",
     /// Serve the event stream.
     pub enable_event_broker: bool = true
-        => set unsupported "the stream reads the log, and costs nothing until it is asked",
+        => set unsupported "the stream reads the log, and costs nothing until it is read",
     /// Events kept ready for the stream.
     pub event_buffer_size: u64 = 100
         => set unsupported "the stream reads the log: every event that is kept is there",
@@ -95,7 +95,7 @@ pub struct ServerConfig {
     pub search: SearchConfig => block,
     /// Deployment queries per second.
     pub deploy_query_rate_limit: f64 = 2.0
-        => set unsupported "deployments are told of changes, not polled",
+        => set unsupported "deployments are watched, not polled",
     /// Priority of jobs that name none.
     pub job_default_priority: i64 = 50 => set,
     /// The highest priority a job may have.

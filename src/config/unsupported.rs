@@ -76,7 +76,7 @@ impl std::fmt::Display for WithoutEffect {
 const NO_GOSSIP: &str = "there is no gossip between servers, nothing listens there";
 const NO_GOSSIP_PORT: &str = "there is no gossip between servers, nothing listens there; the port \
     is shown as a server's, as Nomad's clients expect";
-const NO_ACL: &str = "nobody is asked for a token: set acl { enabled = true }";
+const NO_ACL: &str = "no request needs a token: set acl { enabled = true }";
 const ACL_AT_HAND: &str = "a server has tokens, roles and policies itself; only an agent without \
     a server keeps what servers said of them";
 

@@ -143,7 +143,7 @@ impl LineForm {
     }
 }
 
-/// All listeners of this process, whose log is one.
+/// All listeners of this process, which has one log.
 struct Hub {
     listeners: RwLock<Vec<Arc<Listener>>>,
     taken: AtomicUsize,

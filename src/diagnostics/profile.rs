@@ -108,12 +108,12 @@ pub async fn profile(request: &ProfileRequest) -> Result<ProfileResponse, Refusa
         )),
         "heap" | "allocs" => Err(absent(
             &format!("the {name} profile is"),
-            "its allocator keeps no samples of what was allocated where; GET /v1/metrics tells how \
+            "its allocator keeps no samples of what was allocated where; GET /v1/metrics shows how \
              much memory the agent holds",
         )),
         "block" | "mutex" => Err(absent(
             &format!("the {name} profile is"),
-            "its locks keep no samples of who waits; GET /v1/agent/pprof/goroutine tells where \
+            "its locks keep no samples of waiting; GET /v1/agent/pprof/goroutine shows where \
              threads are",
         )),
         name => Err(Refusal::not_found(format!("Unknown profile: {name}"))),

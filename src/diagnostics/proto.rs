@@ -189,7 +189,7 @@ impl Measured {
     }
 }
 
-/// A place, and whatever functions of it are new.
+/// A place, and its functions that are new.
 fn location<'a>(
     id: u64,
     place: &'a Place,

@@ -60,7 +60,7 @@ pub enum ReplayError {
         next: u64,
     },
     /// The log begins above zero, and the state it continues from is missing.
-    #[error("the log begins at index {first}, and no state is kept that it goes on from")]
+    #[error("the log begins at index {first}, and no state is kept that it continues from")]
     NoBeginning {
         /// The first index there is.
         first: u64,
@@ -84,7 +84,7 @@ pub enum ReplayError {
         needed: u64,
     },
     /// The state that the log continues from cannot be read.
-    #[error("the state that the log goes on from cannot be read")]
+    #[error("the state that the log continues from cannot be read")]
     Base(#[source] std::io::Error),
     /// The state that the log continues from is not the one that was written.
     #[error("the snapshot {} is damaged", path.display())]

@@ -17,8 +17,8 @@ const SMALL: usize = 256 << 10;
 const MOST: usize = 64;
 const MOST_BYTES: usize = 32 << 10;
 
-/// The expressions of a job's constraints and affinities. Each is compiled once, and none of too
-/// many.
+/// The expressions of a job's constraints and affinities. Each is compiled once, and none where
+/// there are too many.
 #[derive(Debug, Default)]
 pub(super) struct Patterns {
     faults: BTreeMap<String, String>,

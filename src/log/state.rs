@@ -16,8 +16,8 @@ use super::scan::EntrySource;
 use super::set::SegmentSet;
 use super::tree::{CompactRange, Tree};
 
-/// Called once, when what a call asked for is durable or has failed. It runs on the writer's
-/// thread and must not block.
+/// Called once, when what a call requested is durable or has failed. It runs on the writer's thread
+/// and must not block.
 pub type OnSynced = Box<dyn FnOnce(Result<(), LogError>) + Send>;
 
 /// How much space the log has on its disk.

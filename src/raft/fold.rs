@@ -67,7 +67,7 @@ pub trait Fold: Send + 'static {
     ) -> Result<(), FoldError>;
 
     /// What writes the state as it is now into a directory; it is run on another thread, while
-    /// applying goes on.
+    /// applying continues.
     fn save(&mut self) -> Save;
 
     /// Replaces the state by that in `dir`.

@@ -244,7 +244,7 @@ fn advance(fold: &mut dyn Fold, work: &mut Work, parked: &Mutex<Option<Parked>>)
                     "the disk is full: nothing is applied until there is space"
                 );
             }
-            Ok(()) if work.full => tracing::info!("there is space again: applying goes on"),
+            Ok(()) if work.full => tracing::info!("there is space again: applying continues"),
             _ => {}
         }
         work.full = full;

@@ -49,7 +49,7 @@ pub struct GcSettings {
     pub claims: Duration,
     /// How often it is looked for those.
     pub claims_interval: Duration,
-    /// CSI plugins of which nothing is left.
+    /// CSI plugins that are no longer in use.
     pub plugins: Duration,
 }
 

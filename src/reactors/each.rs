@@ -50,7 +50,7 @@ impl Each {
     /// One could not be dealt with.
     pub fn fail(&mut self, what: &str, error: &dyn std::error::Error) {
         let why = chain(error);
-        tracing::warn!(what, error = why, "one of many failed; the others go on");
+        tracing::warn!(what, error = why, "one of many failed; the others continue");
         self.count(what, &why);
     }
 

@@ -218,7 +218,7 @@ impl RequestLog {
     /// Writes that a request was received.
     ///
     /// # Errors
-    /// With [`Guarantee::Enforced`], that it could not be written: the request must not go on.
+    /// With [`Guarantee::Enforced`], that it could not be written: the request must not continue.
     pub async fn receive(self: &Arc<Self>, received: &Received) -> Result<Ticket, LogError> {
         self.receive_with(received, SuppressedCount::default())
             .await

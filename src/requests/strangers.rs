@@ -85,7 +85,7 @@ impl Strangers {
     /// Whether one more denial of a stranger at this address is written. The call counts it as one.
     pub(super) fn have_capacity(&self, address: IpAddr) -> bool {
         self.rates.have_capacity(&Asking {
-            // All of them are one.
+            // All of them count as one.
             identity: Some("strangers"),
             proved: false,
             address: site(address),

@@ -254,7 +254,7 @@ impl Cache {
         self.volumes.take_changed()
     }
 
-    /// An event in flight has come to an end: what was expected of it is no longer.
+    /// An event in flight has come to an end: its expected changes no longer count.
     pub fn forget_in_flight<'a>(&mut self, alloc_ids: impl Iterator<Item = &'a String>) {
         for id in alloc_ids {
             self.take_expected(id);

@@ -28,7 +28,7 @@ use crate::scheduler::cluster::{
 /// A change after which something that waited for a volume may continue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum VolumeChange {
-    /// This CSI volume is new, can be used again, or less of it is held.
+    /// This CSI volume is new, can be used again, or fewer claims hold it.
     Volume(JobKey),
     /// Volumes of this plugin can be used.
     Plugin(String),

@@ -197,7 +197,7 @@ pub enum StartError {
     #[error("the projections are damaged and cannot be built again from the log")]
     Rebuild(#[source] crate::history::rebuild::RebuildError),
     /// A backup that was restored cannot be put in place.
-    #[error("the backup that was restored cannot be put in place; starting again goes on with it")]
+    #[error("the backup that was restored cannot be put in place; the next start continues it")]
     Restore(#[from] crate::history::ArchiveError),
     /// The keystore cannot be opened.
     #[error("the keystore cannot be opened")]

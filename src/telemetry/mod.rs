@@ -168,7 +168,7 @@ impl Telemetry {
         if self.rendered.load().elapsed() >= self.retention {
             self.rendered.store(Arc::new(Instant::now()));
             if let Err(error) = self.prometheus.render_to_write(&mut std::io::sink()) {
-                tracing::warn!(%error, "levels that nobody sets any more are kept");
+                tracing::warn!(%error, "levels that are no longer set are kept");
             }
         }
         self.summary.rotate();

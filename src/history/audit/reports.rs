@@ -96,8 +96,7 @@ impl Reports {
         self
     }
 
-    /// The causes of the reports on some rows or jobs; all causes where none of the reports is on
-    /// them.
+    /// The causes of the reports on some rows or jobs; all causes where no report is on them.
     pub(super) fn causes_of(&self, rows: &[RowKey], jobs: &BTreeSet<JobKey>) -> BTreeSet<u64> {
         let of_row = |part: &ReportPart| {
             let mut allocs = rows.iter().filter(|(table, _)| *table == Allocs::ID);

@@ -137,7 +137,7 @@ fn event(
 /// What to do where the beginning of an id was meant.
 fn hint(name: &str) -> String {
     match name.len() >= SHORT {
-        true => format!(" (of an id that begins so, ask as alloc:{name}, eval:{name} …)"),
+        true => format!(" (for the beginning of an id, write alloc:{name}, eval:{name} …)"),
         false => String::new(),
     }
 }

@@ -85,7 +85,7 @@ pub(super) fn clear_behind(dir: &Path, last: Option<u64>) -> Result<(), ArchiveE
     Ok(())
 }
 
-/// The first index in a file of an export, by its name; none of one that is not whole.
+/// The first index in a file of an export, by its name; `None` for a file that is not whole.
 fn whole_file(path: &Path) -> Option<u64> {
     let name = path.file_name()?.to_str()?;
     let index = name.strip_prefix("events-")?.strip_suffix(".parquet")?;

@@ -42,7 +42,7 @@ pub enum ProofError {
     #[error(transparent)]
     Log(LogError),
     /// The log does not reach so far.
-    #[error("{wanted} entries were asked for, the log has {leaves}")]
+    #[error("{wanted} entries were requested, the log has {leaves}")]
     Short {
         /// The requested size.
         wanted: u64,

@@ -23,7 +23,7 @@ pub enum NoteError {
     /// It has not the form of a note.
     #[error("not a signed note: {0}")]
     Form(&'static str),
-    /// None of its signatures is by the key.
+    /// It has no signature by the key.
     #[error("the note carries no signature of {0}")]
     Unsigned(String),
     /// A line by the key does not fit the text.

@@ -167,8 +167,8 @@ impl Signed {
                 index: Some(index),
                 what: format!(
                     "TWO HISTORIES WERE SIGNED for index {index}: {what} (the second in {place}, \
-                     signed by {}). Whoever holds the key has told one story to some and another \
-                     to others, or made the history anew",
+                     signed by {}). The holder of the key has shown one history to some and \
+                     another to others, or made the history anew",
                     signer.text()
                 ),
             });
@@ -287,7 +287,7 @@ fn check_base(
             verified.find(Some(base.index), what);
         } else if base.size != range.size() || base.root != range.root() {
             let what = format!(
-                "the log does not go on from its base at index {}",
+                "the log does not continue from its base at index {}",
                 base.index
             );
             verified.find(Some(first), what);

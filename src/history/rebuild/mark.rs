@@ -67,7 +67,8 @@ impl Mark {
             Err(error) => return Err(RebuildError::file(work)(error)),
         };
         let Some(text) = text else {
-            // Without a mark it is the old one, whose place was taken, or what was refused.
+            // Without a mark it is the former database, which was replaced, or one that was
+            // refused.
             if work.exists() {
                 let aside = unused(work);
                 fs::rename(work, &aside).map_err(RebuildError::file(work))?;

@@ -92,7 +92,7 @@ pub enum RebuildError {
     /// What the log gives is not what is served.
     #[error(
         "at index {index} the tables built from the log are not those in use: {}; the old database \
-         stays in use until somebody insists (`-force`)",
+         stays in use unless `-force` is given",
         tables.join(", ")
     )]
     Different {

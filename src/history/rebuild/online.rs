@@ -296,7 +296,7 @@ pub(super) fn close_later(former: Former) {
     };
     let thread = std::thread::Builder::new().name("former-tables".to_owned());
     if let Err(error) = thread.spawn(close) {
-        tracing::warn!(%error, "whoever reads the former tables last closes them");
+        tracing::warn!(%error, "the last reader of the former tables closes them");
     }
 }
 

@@ -58,7 +58,7 @@ pub(super) fn sync_dir(path: &Path) -> Result<(), RebuildError> {
     atomic_file::sync_dir(path.parent().unwrap_or(Path::new("."))).map_err(RebuildError::file(path))
 }
 
-/// Sets the database aside that was in use before the one that now is, once no reader has it open.
+/// Sets the database aside that was in use before the current one, once no reader has it open.
 pub(super) fn put_aside(home: &Path, old: &Path) -> Result<PathBuf, RebuildError> {
     let aside = unused(home);
     fs::rename(old, &aside).map_err(RebuildError::file(old))?;

@@ -146,7 +146,7 @@ pub struct EventPart<'a> {
 // serde gives it by reference.
 #[expect(
     clippy::trivially_copy_pass_by_ref,
-    reason = "the signature that serde asks for"
+    reason = "the signature that serde requires"
 )]
 fn named<S: Serializer>(topic: &Topic, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(topic.name())

@@ -92,14 +92,14 @@ pub fn document(kind: EventKind) -> Value {
 fn part() -> Value {
     json!({
         "type": "object",
-        "description": "Which piece this is of an event that holds many objects and is told in \
-                        one document for each.",
+        "description": "Which piece this is of an event that holds many objects and has one \
+                        document for each.",
         "properties": {
             "Number": { "type": "integer", "minimum": 1, "description": "Which, from 1." },
             "Of": { "type": "integer", "minimum": 1, "description": "Of how many." },
             "Topic": {
                 "enum": Topic::ALL.iter().map(|topic| topic.name()).collect::<Vec<_>>(),
-                "description": "The topic that tells of the object.",
+                "description": "The topic of the object.",
             },
             "Key": { "type": "string", "description": "The object's id or name." },
         },

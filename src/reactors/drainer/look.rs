@@ -293,8 +293,8 @@ fn is_settled(alloc: &AllocRow) -> bool {
     reported && !alloc.terminal_status() && !is_marked(alloc)
 }
 
-/// How many of a group may be sent away, of which so many are settled; `None`: all, as they are no
-/// longer wanted.
+/// How many of a group may be sent away, of which so many are well or given up; `None`: all, as
+/// they are no longer wanted.
 fn may_move(job: Option<&Job>, group: &str, settled: usize) -> Option<usize> {
     let job = job.filter(|job| !job.stop)?;
     let group = job.task_group(group)?;

@@ -249,9 +249,9 @@ fn advice(code: Code) -> &'static str {
              event_publisher.kafka.properties"
         }
         Code::SSL => {
-            "check event_publisher.kafka.ca_file, which must hold who signed the brokers' \
+            "check event_publisher.kafka.ca_file, which must hold the signers of the brokers' \
              certificates, that those are for the hosts in brokers, and cert_file and key_file \
-             where the brokers ask for a certificate"
+             where the brokers require a certificate"
         }
         Code::BrokerTransportFailure
         | Code::AllBrokersDown

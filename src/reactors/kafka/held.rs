@@ -38,7 +38,7 @@ impl PublisherPosition {
     /// The position of this server's publisher; none when it publishes no longer.
     #[cfg_attr(
         not(feature = "kafka"),
-        expect(dead_code, reason = "nobody publishes without Kafka")
+        expect(dead_code, reason = "nothing is published without Kafka")
     )]
     pub(super) fn set(&self, published: Option<u64>) {
         *self.published.lock() = published;

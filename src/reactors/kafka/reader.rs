@@ -107,8 +107,8 @@ impl LogSource {
         let last = first - 1;
         Err(format!(
             "the events {next} to {last} were dropped from the log before Kafka received them: its \
-             horizon is {last}. Nothing is published until that is settled: an archive may hold \
-             them (drover log export -archive URL -from {next} -to {last}); to go on at {first} \
+             horizon is {last}. Nothing is published until that is resolved: an archive may hold \
+             them (drover log export -archive URL -from {next} -to {last}); to continue at {first} \
              with a marker in their place set event_publisher.kafka.missed = \"mark\""
         )
         .into())

@@ -197,7 +197,7 @@ impl<'a> ProducerSession<'a> {
     fn ask_topics(&self) -> Result<(), Failure> {
         let admin: AdminClient<SilentContext> = connection(self.config)
             .create_with_context(SilentContext)
-            .map_err(|error| self.failure("asking about topics", &error))?;
+            .map_err(|error| self.failure("querying topics", &error))?;
         let options = AdminOptions::new().request_timeout(Some(self.config.timeout));
         let names = self.layout.names().iter();
         let topics: Vec<_> = names
@@ -365,7 +365,7 @@ impl<'a> ProducerSession<'a> {
                 Ok(_) => state.set_connected(),
                 Err(error) => {
                     state.connected = false;
-                    state.error = explain("asking whether brokers are there", &error, &hint);
+                    state.error = explain("checking that brokers are there", &error, &hint);
                 }
             }
         });

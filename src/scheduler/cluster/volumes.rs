@@ -277,7 +277,7 @@ impl Volumes {
         usable.map(|(key, _)| key.clone()).collect()
     }
 
-    /// An allocation that takes room uses these on a node.
+    /// An allocation that takes resources uses these on a node.
     pub fn add_user(&mut self, alloc_id: &str, node_id: &str, uses: &[VolumeUse]) {
         for one in uses {
             let users = self.users.entry(one.key.clone()).or_default();

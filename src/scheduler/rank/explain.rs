@@ -246,7 +246,7 @@ impl Stack<'_> {
         let suits = |pattern: &String| glob_matches(pattern, &node.datacenter);
         if !job.datacenters.iter().any(suits) {
             return Some(format!(
-                "datacenter {:?} is none of the job's",
+                "datacenter {:?} is not one of the job's",
                 node.datacenter
             ));
         }
