@@ -319,7 +319,7 @@ mod tests {
         );
     }
 
-    /// What an agent without tables was told of tokens counts as long as is configured now.
+    /// What an agent without tables knows of tokens counts as long as is configured now.
     #[tokio::test]
     async fn how_long_a_token_is_known_changes_too() {
         let reported = async |_: Arc<()>, _: Call, _: ResolveAclTokenRequest| {
@@ -349,7 +349,7 @@ mod tests {
         assert!(!gate.keeps("a token"));
     }
 
-    /// A block of TLS that is gone from the file is no wish for clear text.
+    /// A block of TLS that is gone from the file is no request for clear text.
     #[test]
     fn what_was_encrypted_stays_so_without_its_block() {
         let dir = tempfile::tempdir().expect("a folder");

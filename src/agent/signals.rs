@@ -190,7 +190,7 @@ mod tests {
         };
         let (leaves, stops) = (timer(Some(Arc::clone(&signals.more))), timer(None));
         assert_eq!(leaves.left(seconds(4)), seconds(6));
-        // It is known only when the signal was heard: the timer runs by then.
+        // It is known only once the signal was received: the timer runs by then.
         signals.grant(seconds(20));
         assert_eq!(leaves.left(seconds(10)), seconds(20));
         assert_eq!(leaves.left(seconds(31)), Duration::ZERO);

@@ -421,7 +421,7 @@ mod tests {
         let error = journal("/nowhere/journalctl", "nomad", since(), false).await;
         let error = error.expect_err("there is none");
         assert_eq!(error.code, Code::NotImplemented, "{error}");
-        // One that is followed ends with whoever takes it.
+        // An export that is followed ends with its receiver.
         let pid = dir.path().join("pid");
         let script = format!("echo $$ > {}; echo begun; exec sleep 1000", pid.display());
         let endless = instead(dir.path(), &script);

@@ -218,7 +218,7 @@ mod tests {
         assert_eq!(value("DATABASE_URL", url), reported);
     }
 
-    /// Addresses with a password, and what is told of them; `*` is what stands in its place.
+    /// Addresses with a password, and what is shown of them; `*` is what stands in its place.
     const ADDRESSES: [(&str, &str); 19] = [
         ("https://me:canary@h/x", "https://me:*@h/x"),
         ("https://canary@h/x", "https://*@h/x"),

@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     /// A sync that does nothing would go unnoticed until the power goes: what cannot be synced
-    /// shows that the kernel is asked.
+    /// shows that the kernel is called.
     #[test]
     fn a_sync_is_one_of_the_kernel() {
         let (read_end, _write_end) = rustix::pipe::pipe().unwrap();

@@ -153,7 +153,7 @@ mod tests {
         let (of_one, slow) = (60, 200);
         let one = written(&mut (0..300).map(|_| "198.51.100.1".to_owned()));
         assert!((of_one..slow).contains(&one), "{one}");
-        // A site of IPv6 is one, whichever of its networks he uses.
+        // A site of IPv6 counts as one, whichever of its networks is used.
         let site = written(&mut (0..300).map(|n| format!("2001:db8:1:{n:x}::1")));
         assert!((of_one..slow).contains(&site), "{site}");
         let many = (0..5_000).map(|n| format!("10.0.{}.{}", n / 250, n % 250));

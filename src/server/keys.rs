@@ -176,7 +176,7 @@ mod tests {
             assert_eq!(again.id(), first.id());
         }
         assert_eq!(files(dir.path()), [first.id()]);
-        // Killed before its event: the next start goes on with what lies there.
+        // Killed before its event: the next start continues with what lies there.
         let (keyring, _) = Keyring::open(dir.path()).unwrap();
         let mut offered = Offered::default();
         assert_eq!(offered.key(&keyring, &[], 9).unwrap().id(), first.id());

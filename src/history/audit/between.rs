@@ -350,7 +350,7 @@ mod tests {
         let mut budget = Budget { rows: 3, keys: 10 };
         let first = some_of(&keys, None, &mut budget);
         assert_eq!((first.keys.len(), first.last), (3, None));
-        // Nothing is left for the next table, which says all the same where it goes on.
+        // Nothing is left for the next table, which says all the same where it continues.
         let next = some_of(&keys, None, &mut budget);
         assert_eq!((next.keys, next.last), (vec![vec![1]], Some(vec![1])));
         let rest = some_of(&keys, Some(&[1]), &mut Budget { rows: 9, keys: 2 });

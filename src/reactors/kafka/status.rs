@@ -337,7 +337,7 @@ mod tests {
         assert_eq!(limit(), 900_000);
         shared.with(PublisherState::too_large);
         assert_eq!(limit(), 450_000);
-        // Asked again they say the same: it stays what was found.
+        // Another query gives the same limit: it stays what was found.
         shared.with(|state| state.set_topic_limit(900_000));
         assert_eq!(limit(), 450_000);
         // They were set to take more.

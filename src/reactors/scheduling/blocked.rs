@@ -439,7 +439,8 @@ mod tests {
         };
         let each = |job: &str| (job.to_owned(), 500, 256);
         assert_eq!(by_job(&tracker), [each("1"), each("2")]);
-        // One that waits for something else wants no room, and of very many some are told.
+        // An evaluation that waits for something else wants no resources, and of very many some are
+        // shown.
         tracker.block(blocked("c", "3", &[], 5));
         assert_eq!(by_job(&tracker).len(), 2);
         for number in 0..2 * SHOWN {
