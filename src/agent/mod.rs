@@ -35,7 +35,7 @@ use roles::Roles;
 
 /// How long an orderly stop may take before the process ends without it.
 pub const STOP_LIMIT: Duration = Duration::from_secs(5);
-/// The part of it that is left for the runtime and the process themselves.
+/// The part of that limit that is left for the runtime and the process themselves.
 const STOP_REST: Duration = Duration::from_millis(500);
 /// How long tasks that do not end are waited for.
 const RUNTIME_LIMIT: Duration = Duration::from_millis(200);

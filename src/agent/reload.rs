@@ -187,7 +187,7 @@ impl Reloader {
         let _said = self.reported();
     }
 
-    /// Reloads, and says in the log what came of it.
+    /// Reloads, and logs the result.
     fn reported(&self) -> Result<Vec<String>, String> {
         tracing::info!("Reloading configuration...");
         let done = notify::reloads(|| self.try_reload());

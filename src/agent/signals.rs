@@ -138,7 +138,7 @@ struct Timer {
 }
 
 impl Timer {
-    /// What is left of it.
+    /// The time that is left.
     fn left(&self, passed: Duration) -> Duration {
         let more = self.more.as_ref();
         let more = more.map_or(0, |more| more.load(Ordering::Acquire));

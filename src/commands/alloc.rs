@@ -33,8 +33,9 @@ pub struct UpdateAllocsFromClient {
 pub struct ClientReport {
     /// The event, unless nothing is to be recorded.
     pub event: Option<AllocsUpdatedByClient>,
-    /// A client reports what came of the last event that requested something of the allocation: its
-    /// placement, or that it was stopped; of several the first. Each update names its own.
+    /// The event that the report answers: the last one that requested something of the allocation
+    /// (its placement, or its stop); the first one where there are several. Each update names its
+    /// own.
     pub cause: Option<u64>,
 }
 

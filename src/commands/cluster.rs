@@ -16,7 +16,7 @@ use drover_error::Refusal;
 /// This server became leader: the first thing it says.
 #[derive(Clone, Debug)]
 pub struct ElectLeader {
-    /// What is said of it.
+    /// The announcement of the leader.
     pub leader: LeaderElected,
 }
 

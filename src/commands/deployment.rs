@@ -187,7 +187,7 @@ fn revert(
 #[derive(Clone, Debug)]
 pub struct PromoteDeployment {
     pub deployment_id: String,
-    /// Of all groups; else of those named.
+    /// Whether all groups are meant, and not only those named.
     pub all: bool,
     pub groups: Vec<String>,
     /// The id of the evaluation, which the answer names.

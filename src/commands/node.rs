@@ -110,7 +110,7 @@ fn same_description(known: &Node, node: &Node) -> bool {
     plain(known) == plain(node)
 }
 
-/// A node's heartbeat, or what a server says of it.
+/// A node's heartbeat, or a server's word on the node's status.
 #[derive(Clone, Debug)]
 pub struct UpdateNodeStatus {
     pub node_id: String,
@@ -403,7 +403,7 @@ impl Command for CompleteDrains {
         Ok(Decision::guarded(updated, guards))
     }
 
-    /// What ends began with the drains; of several the first.
+    /// What ends began with the drains; with several drains, with the first.
     fn cause(&self, _: &View) -> Option<u64> {
         self.nodes.iter().map(|node| node.modify_index).min()
     }
@@ -475,7 +475,7 @@ impl Command for DeregisterNodes {
             if node_ids.contains(id) {
                 continue;
             }
-            // Of several, those of the page before are gone.
+            // With several nodes, those of the page before are gone.
             if self.node_ids.len() > 1 && !view.contains::<Nodes>(id.as_str())? {
                 continue;
             }

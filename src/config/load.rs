@@ -6,7 +6,7 @@ use super::read::{BodyReader, Problem};
 use super::settings::overlay;
 use std::path::{Path, PathBuf};
 
-/// Why no configuration came of it.
+/// Why the configuration could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// A file or directory could not be read.

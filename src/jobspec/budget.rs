@@ -192,7 +192,7 @@ fn product(args: &[Value]) -> Cost {
         rows = rows.saturating_mul(count);
     }
     if rows > MOST_ROWS {
-        // The function itself refuses that, and says so better.
+        // The function itself refuses that, with a better message.
         return Cost::default();
     }
     Cost {

@@ -18,9 +18,9 @@ struct Inside {
 }
 
 impl Verified {
-    /// The claims of a token that was signed here and is good at this moment, Unix nanoseconds. Of
-    /// a token that was verified before only what may have changed is looked at again: whether its
-    /// key is still here, and its times. One that was none stays so. Where its key was not here
+    /// The claims of a token that was signed here and is good at this moment, Unix nanoseconds. For
+    /// a token that was verified before, only what may have changed is checked again: whether its
+    /// key is still here, and its times. An invalid token stays invalid. Where its key was not here
     /// nothing was verified.
     ///
     /// # Errors

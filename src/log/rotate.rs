@@ -240,7 +240,7 @@ impl Writer {
         }
         self.local(Record::Purged, index, &position);
         self.flush()?;
-        // From here on every new segment says so.
+        // From here on every new segment has this position.
         self.shared.state.lock().purged = Some((index, position));
         let active = self.segment.first();
         let gone = |s: &Segment| s.first() != active && s.next() <= index + 1;

@@ -20,7 +20,7 @@ use crate::error::{Code, Refusal};
 
 /// Rows of an evaluation: itself, its job's status and summary, its parent's summary.
 const EVAL: usize = 4;
-/// Rows of a client's report: the allocation and what is counted of it.
+/// Rows of a client's report: the allocation and the rows that count it.
 const REPORT: usize = 6;
 /// Rows of an allocation that is removed: itself, its specification's count, its job's status.
 const REMOVED: usize = 3;

@@ -168,8 +168,8 @@ impl Retention {
         Ok(())
     }
 
-    /// The bases there are, with a new one if it is time for it. None is made while the last could
-    /// not be gone to.
+    /// The bases there are, with a new one if it is time for it. No base is made while the last one
+    /// could not be used.
     async fn bases(
         &self,
         context: &Context,

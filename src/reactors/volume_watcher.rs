@@ -109,8 +109,7 @@ impl VolumeWatcher {
         self.shared.desks.lock().len()
     }
 
-    /// Looks at every volume once. One that cannot be read has its turn when something is said of
-    /// it.
+    /// Looks at every volume once. A volume that cannot be read has its turn at its next change.
     fn look_at_all(&self, context: &Context, each: &mut Each) -> Result<(), StorageError> {
         let view = context.projections.view();
         let index = view.index();
@@ -295,7 +294,7 @@ impl Reactor for VolumeWatcher {
             };
             let failed = self.reap() || each.panicked();
             if done.is_err() || failed {
-                // What was seen of it in part is seen again, with everything else.
+                // Changes that were looked at in part are looked at again, with everything else.
                 *self.followed.lock() = None;
             }
             done?;
@@ -318,7 +317,7 @@ struct Worker {
     reported: Arc<Notify>,
     /// One of the claims that it waits for need not be given back any more.
     over: Notify,
-    /// Its volume, in every line of the log that is its own: a release says so by itself.
+    /// Its volume, in every line of the log that is its own: a release names it by itself.
     span: tracing::Span,
 }
 

@@ -14,8 +14,8 @@
 //! - What retention drops goes by whole segments, the oldest first, and its end is recorded.
 //! - Of what strangers are denied so much of one address is written, and so much of all, and of the
 //!   rest how much there was ([`LeftOut`]).
-//! - Queries, bodies and tokens are never in it; of a command that is run beside a task its words
-//!   are, and how much went in and out.
+//! - Queries, bodies and tokens are never in it; for a command that is run beside a task, its words
+//!   and the number of bytes in and out are.
 
 mod mend;
 mod read;
@@ -87,13 +87,14 @@ pub struct Ticket {
 
 /// What is known of a request without an end.
 enum OpenRequest {
-    /// It is written if it is not refused; of a stranger at this address, which has no quota left.
+    /// It is written if it is not refused; the request of a stranger at this address, which has no
+    /// quota left.
     Waits(Box<Received>, IpAddr),
     /// It was written, here and then (Unix nanoseconds).
     Open(u64, i64),
     /// It could not be written.
     Lost,
-    /// It has its end, or none is to be written.
+    /// Its end is written, or need not be.
     Done,
 }
 
@@ -224,8 +225,8 @@ impl RequestLog {
             .await
     }
 
-    /// The same of a stranger at this address who may do nothing, if it is one. Where its quota is
-    /// used up, it is counted as refused; should it succeed, it is written at its end.
+    /// The same; `stranger` is the address of a caller without any rights. Where its quota is used
+    /// up, the request is counted as refused; should it succeed, it is written at its end.
     ///
     /// # Errors
     /// As [`receive`](Self::receive).

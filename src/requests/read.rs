@@ -56,7 +56,7 @@ pub struct RequestQuery {
     pub class: Option<Class>,
     /// Only requests of this actor: its kind, name, address, or the beginning of its id.
     pub actor: Option<String>,
-    /// Only requests whose path begins so.
+    /// Only requests whose path has this beginning.
     pub path: Option<String>,
     /// The first record.
     pub from: u64,

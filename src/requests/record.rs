@@ -92,8 +92,8 @@ pub struct Received {
     /// The command that it runs beside a task, if the request is for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ran: Option<Ran>,
-    /// Of a denial: how many of strangers were not written since the last that was, by their
-    /// addresses.
+    /// For a denial: how many denials of strangers were not written since the last that was, by
+    /// their addresses.
     #[serde(default, skip_serializing_if = "LeftOut::is_empty")]
     pub left_out: LeftOut,
 }
@@ -110,7 +110,7 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// The same, cut to what is kept of a path: of the words so many as fit.
+    /// The same, cut to what is kept of a path: as many of the words as fit.
     fn cut(&self, cut: impl Fn(&str, usize) -> String) -> Self {
         let mut left = LONGEST_PATH;
         let mut command = Vec::new();

@@ -1,7 +1,7 @@
 //! Denials of strangers: endless requests without an identity do not fill the log.
 //!
-//! So many of one address are written, and so many of all together: addresses are cheap. What is
-//! left out is counted by address, and the next record that is written says so.
+//! So many denials of one address are written, and so many of all together: addresses are cheap.
+//! What is left out is counted by address, and the next record that is written says so.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -12,7 +12,7 @@ use super::rng::Rng;
 const REMAINING: &str = "created to place remaining allocations";
 const CONFLICTS: &str = "created due to placement conflicts";
 
-/// What an evaluation has come to so far.
+/// The results of an evaluation so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress {
     /// Why groups could not be placed in full.

@@ -82,8 +82,8 @@ pub fn schedule(
     decide(view, eval, inputs, false)
 }
 
-/// Works it out again, and says of every node in every search what there is to say of it. The
-/// outcome is otherwise that of [`schedule`].
+/// Makes a decision again, and records a verdict on every node in every search. The outcome is
+/// otherwise that of [`schedule`].
 pub fn explain(
     view: &dyn StateView,
     eval: &Evaluation,

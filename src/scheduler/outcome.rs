@@ -1,4 +1,4 @@
-//! What a decision is made from, and what comes of it.
+//! What a decision is made from, and its outcome.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -57,7 +57,7 @@ pub struct Stop {
     pub reschedule_tracker: Option<RescheduleTracker>,
 }
 
-/// What the event says of it.
+/// The stop as the event has it.
 impl From<Stop> for StoppedAlloc {
     fn from(stop: Stop) -> Self {
         Self {

@@ -34,7 +34,7 @@ pub(super) struct Searches<'c> {
 }
 
 impl<'c> Searches<'c> {
-    /// For a job, where these allocations of it are live, and these versions came before.
+    /// For a job, where these of its allocations are live, and these versions came before.
     pub(super) fn new(
         cluster: &'c Cluster,
         (job, options): Former,

@@ -133,8 +133,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Takes nodes in again of which something could not be read, where all of it can be now. One
-    /// that the database fails for stays closed, and keeps no other so.
+    /// Takes nodes in again of which some row could not be read, where all rows can be now. A node
+    /// that the database fails for stays closed, and does not keep others closed.
     pub fn reopen(&mut self, view: &View) -> Vec<Freed> {
         let mut freed = Vec::new();
         let mut failed = None;

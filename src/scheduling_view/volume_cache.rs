@@ -85,7 +85,7 @@ impl VolumeCache {
         }
         let mut claims = view.cursor::<HostVolumeClaims>(&Scan::all());
         while let Some(row) = claims.advance()? {
-            // The key says all of it.
+            // The key holds the whole claim.
             if let Ok(key) = <(String, String, String, Id)>::from_bytes(row.key) {
                 let (namespace, job, group, id) = key;
                 let claim = (namespace, job, group, id.as_str().to_owned());

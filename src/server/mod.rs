@@ -429,8 +429,8 @@ fn whole(log: &LogEngine, applied: u64) -> Result<(), StartError> {
     }
 }
 
-/// Refuses a log that has less than was signed of it. What is signed was committed, and synced
-/// before; whether the checkpoint itself was is no matter.
+/// Refuses a log that is shorter than its signed checkpoint. Entries are committed and synced
+/// before they are signed; whether the checkpoint itself was synced does not matter.
 fn signed(dir: &Path, epoch: Epoch, next: u64) -> Result<(), StartError> {
     match CheckpointFile::last_signed(dir, epoch)? {
         Some(Checkpoint { index: signed, .. }) if signed >= next => {

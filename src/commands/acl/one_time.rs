@@ -69,7 +69,7 @@ impl Command for ExchangeOneTimeToken {
 }
 
 /// One-time tokens that have run out are removed by their names where one of them cannot be read:
-/// removal by rule would come to that one.
+/// removal by rule would fail at that one.
 #[derive(Clone, Debug)]
 pub struct DeleteOneTimeTokens {
     /// Their accessors, a bounded number.

@@ -107,7 +107,7 @@ impl Command for ForceLaunch {
                 self.job_id, self.namespace
             )));
         }
-        // Of several launches in one second each has an id of its own.
+        // Several launches in one second have ids of their own.
         let mut at = stamp.now;
         let mut id = launch_id(&self.job_id, at);
         while view.contains::<Jobs>((self.namespace.as_str(), id.as_str()))? {

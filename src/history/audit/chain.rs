@@ -24,7 +24,7 @@ const STEPS: usize = 200;
 pub(super) enum LinkKind {
     /// It names it as its cause.
     Cause,
-    /// It is about a thing that came of it.
+    /// It is about a thing that followed from the other event.
     Thing,
 }
 

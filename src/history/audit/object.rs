@@ -83,7 +83,7 @@ impl ObjectType {
         format!("{article} {name}")
     }
 
-    /// Whether there is one of it in a cluster, without a name.
+    /// Whether a cluster has exactly one of this type, without a name.
     pub fn is_single(self) -> bool {
         matches!(self, Self::Scheduler | Self::Autopilot)
     }
@@ -104,7 +104,7 @@ pub struct Object {
     pub namespace: String,
     /// Its id or name; where ids are UUIDs, the beginning of one.
     pub id: String,
-    /// Of a job: its evaluations, allocations and deployments as well.
+    /// For a job: its evaluations, allocations and deployments as well.
     pub related: bool,
 }
 

@@ -52,8 +52,8 @@ pub struct Node {
     /// The request it belongs to.
     #[serde(rename = "RequestID")]
     pub request_id: String,
-    /// How it belongs to the event above it: `cause` as it says itself, `thing` because it is
-    /// about a thing that came of it; empty for the first.
+    /// How it belongs to the event above it: `cause` as it says itself, `thing` because it is about
+    /// a thing that followed from that event; empty for the first.
     pub link: &'static str,
     /// Why it was refused; none where it was applied.
     #[serde(skip_serializing_if = "Option::is_none")]

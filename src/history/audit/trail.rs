@@ -183,7 +183,7 @@ impl<'a> Trail<'a> {
         entry.as_ref().map(decode).transpose()
     }
 
-    /// The identifiers that begin so, some at most, of what may be seen.
+    /// The identifiers with this beginning that may be seen, some at most.
     pub(super) fn ids<T: Table<Key = Id>>(
         &self,
         text: &str,

@@ -109,7 +109,7 @@ pub fn sign(base: &SnapshotDir, key: &SigningKey) -> Result<(), ArchiveError> {
     put.map_err(ArchiveError::file("write", &path))
 }
 
-/// Whether a base that was there is gone meanwhile: its head goes before anything else of it.
+/// Whether a base that was there is gone meanwhile: its head is removed before its other files.
 pub fn is_gone(base: &SnapshotDir) -> bool {
     matches!(base.head(), Err(error) if error.kind() == io::ErrorKind::NotFound)
 }

@@ -105,8 +105,8 @@ pub fn unpack(
         .ok_or_else(|| ArchiveError::Refused("the backup has no manifest".to_owned()))
 }
 
-/// Unpacks a backup as [`unpack`] does, into the form of a server's directory, and checks its state
-/// against what it says of it. Answers that, as a checkpoint would say it.
+/// Unpacks a backup as [`unpack`] does, into the form of a server's directory, and checks the state
+/// against the backup's own statement. Answers that statement, as a checkpoint.
 ///
 /// # Errors
 /// As [`unpack`]; a state that is not what the backup says.

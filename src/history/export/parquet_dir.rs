@@ -29,7 +29,7 @@ pub(super) struct Done {
 }
 
 impl Done {
-    /// Says so.
+    /// Adds these figures to the manifest.
     pub(super) fn report(self, manifest: &mut Value) {
         manifest["Last"] = self.last.into();
         manifest["Events"] = self.events.into();

@@ -150,7 +150,7 @@ pub fn verify(
 struct Signed {
     /// By size; several where they contradict one another.
     by_size: BTreeMap<u64, Vec<Checkpoint>>,
-    /// Of one log, and of one place in it, different things were signed.
+    /// Findings where different things were signed of one place of one log.
     contradictions: Vec<Finding>,
 }
 

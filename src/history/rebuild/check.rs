@@ -28,7 +28,7 @@ pub struct Check<'a> {
     pub cancelled: &'a AtomicBool,
 }
 
-/// What came of it.
+/// The result of a check.
 #[derive(Clone, Debug)]
 pub struct Checked {
     /// The state of the database, with the digests it keeps.

@@ -31,7 +31,7 @@ pub struct DigestCheck<'a> {
     pub cancelled: &'a AtomicBool,
 }
 
-/// What came of it.
+/// The result of the comparison.
 #[derive(Clone, Debug, Default)]
 pub struct DigestsChecked {
     /// Entries folded.

@@ -307,7 +307,7 @@ struct HandOver {
     force: bool,
 }
 
-/// What came of it.
+/// The result of a hand-over.
 struct Handed {
     former: Former,
     state: StateAt,
@@ -316,7 +316,7 @@ struct Handed {
     took: Duration,
 }
 
-/// Why nothing came of it, and what is to be closed.
+/// Why the hand-over failed, and what is to be closed.
 struct Unhanded {
     error: RebuildError,
     writer: Option<Writer>,

@@ -39,7 +39,7 @@ pub struct Status {
     pub seconds: f64,
     /// Why it failed.
     pub error: String,
-    /// What came of it.
+    /// The result of the work.
     pub result: Option<Value>,
 }
 
@@ -88,7 +88,7 @@ impl Work {
             .name("rebuild".to_owned())
             .spawn(move || {
                 let work = || job(&cancelled, &mut |progress| own.note(progress));
-                // Whatever becomes of it, it has an end.
+                // The work has an end, also after a panic.
                 own.end(catch_unwind(AssertUnwindSafe(work)));
             });
         match started {

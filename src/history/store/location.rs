@@ -124,7 +124,7 @@ impl Store {
         }
     }
 
-    /// A part of it, with a name of its own.
+    /// A part of this archive, with a name of its own.
     #[must_use]
     pub fn within(&self, name: &str) -> Self {
         Self {

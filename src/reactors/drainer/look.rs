@@ -202,7 +202,7 @@ impl Round {
         self.jobs.entry(key).or_insert_with(|| Arc::clone(row));
     }
 
-    /// Of each group so many are marked that no more are on the move than its job allows.
+    /// Marks so many of each group that no more are on the move than its job allows.
     fn service(
         &mut self,
         view: &View,

@@ -45,7 +45,7 @@ pub struct Wanted {
 #[derive(Debug, Default)]
 pub struct Blocked {
     enabled: bool,
-    /// Of what changed up to this index nothing is known.
+    /// The index up to which changes are not known.
     began: u64,
     jobs: BTreeMap<JobKey, Evaluation>,
     /// System evaluations, by node and job.

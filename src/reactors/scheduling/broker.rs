@@ -434,7 +434,7 @@ impl Broker {
         ready.map(BTreeSet::len).sum()
     }
 
-    /// Of each type of evaluations how many can be worked on, and how many are.
+    /// How many evaluations of each type can be worked on, and how many are worked on.
     pub fn by_type(&self) -> BTreeMap<String, (usize, usize)> {
         let mut types: BTreeMap<String, (usize, usize)> = BTreeMap::new();
         for (name, ready) in &self.ready {

@@ -132,7 +132,7 @@ impl Core {
     }
 
     /// Takes what was held back, and nodes that were closed, once the tables were made again: each
-    /// as soon as all of it can be read, whatever of the others cannot. The view may be of the
+    /// as soon as all its rows can be read, independent of the others. The view may be of the
     /// tables before: then it is looked again.
     fn release(&mut self, view: &View, now: i64) -> Result<(), StorageError> {
         let made = unreadable::made();

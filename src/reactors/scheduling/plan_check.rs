@@ -478,8 +478,8 @@ impl PlanBatch<'_> {
                 if let Some(slot) = self.core.cache.cluster().find(&alloc.node_id) {
                     guarded.insert(slot);
                     touched.insert(slot);
-                    // Of one that is there already, its client may report an end before this is
-                    // committed: what it takes then is read from its row.
+                    // For an allocation that exists already, its client may report an end before
+                    // this is committed: what it takes then is read from its row.
                     if takes_resources(&alloc) && alloc.create_index == 0 {
                         let unknown = alloc.client_status == client::UNKNOWN;
                         let effect = Effect::Takes {

@@ -58,7 +58,7 @@ impl<T> Retry<T> {
         }
     }
 
-    /// Whether the log lacks why it cannot be written. It does so once.
+    /// Whether the reason of the failure is not in the log yet. It is true once.
     pub fn is_news(&mut self) -> bool {
         !std::mem::replace(&mut self.logged, true)
     }

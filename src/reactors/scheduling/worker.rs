@@ -1,8 +1,8 @@
 //! Workers: threads that take an evaluation and run the scheduler on it.
 //!
-//! What comes of it is committed by tasks: a worker continues with the next evaluation while the
-//! plan of the last one is on its way. A plan that was refused, in whole or in part, brings its
-//! evaluation back to the workers.
+//! Tasks commit the results: a worker continues with the next evaluation while the plan of the last
+//! one is on its way. A plan that was refused, in whole or in part, brings its evaluation back to
+//! the workers.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -216,7 +216,7 @@ fn snapshot(shared: &SchedulingShared) -> Result<Snapshot, StorageError> {
     Ok(Snapshot::new(view, cluster))
 }
 
-/// Runs the scheduler, and hands on what comes of it.
+/// Runs the scheduler, and hands on the result.
 fn work(shared: &Arc<SchedulingShared>, held: &mut EvalLease) -> Result<(), WorkError> {
     let Some(item) = held.item.clone() else {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The cluster as the scheduler sees it: every node, what is used of it, and the mark of its use.
+//! The cluster as the scheduler sees it: every node, its used resources, and the mark of their use.
 //!
 //! It is a cache of the projections, kept up from changes, in dense slots. A snapshot is a clone:
 //! slots lie in shared chunks that are copied when one of them changes, so a snapshot costs a few
@@ -38,7 +38,7 @@ const CHUNK: usize = 64;
 pub struct Slot {
     /// The node; none when the slot is free.
     pub info: Option<Arc<NodeInfo>>,
-    /// What is used of it.
+    /// The resources in use.
     pub used: Usage,
     /// The event that last changed what fits there.
     pub mark: EventId,

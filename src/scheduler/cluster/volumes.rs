@@ -132,8 +132,8 @@ pub struct PluginFacts {
     pub controllers: i64,
     /// Nodes where it can mount.
     pub nodes: i64,
-    /// Claims need a controller, where it says so: then that counts, and not what was known of it
-    /// when a volume was claimed last.
+    /// Claims need a controller, where the plugin says so: this counts, and not what was known of
+    /// the volume when it was claimed last.
     pub controller_required: Option<bool>,
 }
 
@@ -433,7 +433,7 @@ struct Others<'a> {
     attached: BTreeSet<&'a str>,
     /// Allocations that are gone and still hold it.
     gone: Vec<&'a str>,
-    /// There are some that are not gone.
+    /// Some allocations that hold it are not gone.
     known: bool,
 }
 

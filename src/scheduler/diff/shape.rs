@@ -33,7 +33,7 @@ pub(super) struct ShapePart {
 /// How the objects of a field are matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holds {
-    /// There is one.
+    /// One object.
     One,
     /// A set of words.
     Strings,

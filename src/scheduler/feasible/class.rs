@@ -14,7 +14,8 @@ use super::has_driver;
 
 /// What the class begins with; another one for another meaning.
 const PREFIX: &str = "v2:";
-/// Attributes and metadata that are a node's own begin so; constraints on them look at each node.
+/// Attributes and metadata that are a node's own have this beginning; constraints on them look at
+/// each node.
 const UNIQUE: &str = "unique.";
 /// Bytes of the hash that are kept.
 const KEPT: usize = 16;

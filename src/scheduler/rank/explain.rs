@@ -68,7 +68,7 @@ pub struct NodeReport {
     pub node_name: String,
     /// Whether the search came as far as this node.
     pub reached: bool,
-    /// What there is to say of it.
+    /// The verdict on the node.
     pub said: NodeVerdict,
 }
 
