@@ -305,7 +305,7 @@ impl CheckpointFile {
         Ok(found.signed(&keys).rev().find(wanted))
     }
 
-    /// The checkpoints in a server's directory that can be read, oldest first, by any signer.
+    /// The checkpoints in a server's directory that can be read, oldest first, of any signer.
     ///
     /// # Errors
     /// The file cannot be read.

@@ -56,8 +56,7 @@ pub struct Work {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What is done on a thread of its own: it learns whether it is cancelled and reports how far it
-/// is.
+/// What is done on a thread of its own: it sees whether it is cancelled and reports its progress.
 pub(crate) type Job = Box<
     dyn FnOnce(&AtomicBool, &mut (dyn FnMut(RebuildProgress) + Send)) -> Result<Value, RebuildError>
         + Send,

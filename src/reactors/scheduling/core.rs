@@ -1,5 +1,5 @@
 //! The scheduling state of a leader: broker, blocked evaluations, the cluster, and what plans in
-//! flight do to it. All of it follows the projections; and is no source of truth.
+//! flight do to it. All of it follows the projections, and is no source of truth.
 
 use std::collections::{BTreeMap, BTreeSet};
 
