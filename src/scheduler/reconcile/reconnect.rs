@@ -64,7 +64,7 @@ impl Reconciler<'_> {
             && same_version
     }
 
-    /// Notes on the allocations that continue that their return is dealt with (SCH-04).
+    /// Notes on the continuing allocations that their return is dealt with (SCH-04).
     pub(super) fn note_reconnected(&mut self, group: &str, keep: &[Alloc]) {
         let desired = self.result.desired.entry(group.to_owned()).or_default();
         desired.reconnect = keep.len() as u64;
