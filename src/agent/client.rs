@@ -91,7 +91,7 @@ fn dialing(config: &Config, tls: &Arc<Loader>) -> Dialing {
 
 const NO_SERVERS: &str = "a client without a server in its own process needs to know where servers \
     are: client { servers = [\"host:4647\"] } or -servers host:4647";
-/// Where servers listen for RPC unless they are told otherwise.
+/// Where servers listen for RPC unless configured otherwise.
 const RPC_PORT: u16 = 4647;
 
 /// The servers that are named, each with a port.

@@ -25,8 +25,8 @@ pub(super) struct DataDir {
 
 impl DataDir {
     /// Makes the directory that `config` names, or a temporary one where `-dev` names none, and
-    /// what lies in it: nobody else may look into it, but for tasks that pass on the way to their
-    /// own.
+    /// what lies in it: only the agent's user may list it; tasks may pass through it to their own
+    /// directories.
     pub(super) fn make(config: &Config) -> io::Result<Self> {
         let (path, temporary) = match &config.data_dir {
             Some(path) => (path.clone(), false),
@@ -51,7 +51,7 @@ impl DataDir {
             make_own(&config.client_dir(&self.path))?;
             let allocs = config.alloc_dir(&self.path);
             make_path(&allocs)?;
-            // A directory that somebody chose elsewhere has the mode that was given to it there.
+            // A directory that the operator chose elsewhere has the mode that the operator gave it.
             if allocs.starts_with(&self.path) {
                 set_mode(&allocs, PASS)?;
             }
@@ -77,7 +77,7 @@ impl Drop for DataDir {
             return;
         }
         let (path, (report, reported)) = (self.path.clone(), mpsc::channel());
-        // What tasks left in it may hold up whoever removes it; the agent's end does not wait.
+        // What tasks left in it may delay the removal; the agent's end does not wait.
         std::thread::spawn(move || report.send(remove(&path)));
         let error = match reported.recv_timeout(REMOVAL) {
             Ok(Ok(())) => return,
@@ -114,7 +114,7 @@ fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     std::fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
-/// Who may write a directory may put another in place of what is in it.
+/// A user who may write a directory may replace what is in it.
 fn warn_of_writers(path: &Path) {
     let mode = path.metadata().map_or(0, |meta| meta.mode());
     if mode & 0o022 != 0 && mode & 0o1000 == 0 {

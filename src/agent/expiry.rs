@@ -1,4 +1,4 @@
-//! Certificates that end soon, told in time.
+//! Certificates that end soon, reported in time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,10 +7,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::net::tls::Loader;
 
-/// How often it is told.
+/// How often they are reported.
 const DAILY: Duration = Duration::from_secs(24 * 3600);
 
-/// Tells in the log which certificates end soon.
+/// Logs which certificates end soon.
 pub(super) fn report(tls: &Loader) {
     let now = jiff::Timestamp::now().as_second();
     for expiry in tls.expiries() {
@@ -20,7 +20,7 @@ pub(super) fn report(tls: &Loader) {
     }
 }
 
-/// Tells it every day.
+/// Reports them every day.
 pub(super) async fn watch(tls: Arc<Loader>, stop: CancellationToken) {
     loop {
         tokio::select! {

@@ -15,10 +15,10 @@ use tracing_subscriber::{EnvFilter, Layer as _, fmt, reload};
 use crate::config::LogSettings;
 use crate::diagnostics::monitor;
 
-/// A log level the configuration names and nobody knows, or a file that cannot be opened.
+/// A log level that is unknown, or a file that cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LoggingError {
-    /// The level is none of Nomad's.
+    /// The level is not one of Nomad's.
     #[error("log_level: unknown level {0:?}: use TRACE, DEBUG, INFO, WARN, ERROR or OFF")]
     Level(String),
     /// The file cannot be opened for appending.
@@ -70,7 +70,7 @@ pub(super) fn install(settings: &LogSettings) -> Result<LogLevel, LoggingError> 
         true => layer.json().with_filter(filter).boxed(),
         false => layer.with_filter(filter).boxed(),
     };
-    // A second agent in one process (tests) goes on with the first one's subscriber.
+    // A second agent in one process (tests) continues with the first one's subscriber.
     let _ = tracing_subscriber::registry()
         .with(layer)
         .with(monitor::layer())
@@ -181,7 +181,7 @@ fn append_to(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
-/// The number of the youngest file put aside; 0 where there is none.
+/// The number of the youngest rotated file; 0 where there is no such file.
 fn newest(path: &Path) -> io::Result<u64> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
         return Ok(0);

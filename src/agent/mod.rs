@@ -35,7 +35,7 @@ use roles::Roles;
 
 /// How long an orderly stop may take before the process ends without it.
 pub const STOP_LIMIT: Duration = Duration::from_secs(5);
-/// The part of it that is left for the runtime and the process themselves.
+/// The part of that limit that is left for the runtime and the process themselves.
 const STOP_REST: Duration = Duration::from_millis(500);
 /// How long tasks that do not end are waited for.
 const RUNTIME_LIMIT: Duration = Duration::from_millis(200);
@@ -45,7 +45,7 @@ const RUNTIME_LIMIT: Duration = Duration::from_millis(200);
 /// The exit code is 0 after a stop by signal and 1 where the agent cannot start; the reason is on
 /// standard error.
 ///
-/// `again` reads the configuration anew when the agent is told to reload it.
+/// `again` reads the configuration anew at a reload.
 pub fn run(config: Config, again: Again) -> ExitCode {
     match try_run(config, again) {
         Ok(()) => ExitCode::SUCCESS,
@@ -79,14 +79,14 @@ fn try_run(config: Config, again: Again) -> Result<(), Failure> {
     }
 }
 
-/// What the agent writes is read by nobody else; its signals reach the one thread that waits for
+/// What the agent writes is for its own user only; its signals reach the one thread that waits for
 /// them.
 fn keep_to_ourselves() -> std::io::Result<()> {
     use rustix::process::{DumpableBehavior, geteuid, set_dumpable_behavior, umask};
     signals::block()?;
     umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     if !geteuid().is_root() {
-        // Its tasks run as the same user, who could read its environment and memory otherwise.
+        // Its tasks run as the same user, which could otherwise read its environment and memory.
         set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     }
     Ok(())
@@ -112,7 +112,8 @@ async fn serve(config: Config, reloader: Arc<Reloader>) -> Result<End, Failure> 
     let end = tokio::select! {
         heard = signals.stop() => {
             let leaves = leaving.limit(heard.signal);
-            // At its deadline a drain tells all the rest to go, and tasks have their time for that.
+            // At its deadline a drain stops all that still runs, and tasks have their kill timeout
+            // for that.
             let more = leaves.map_or(Duration::ZERO, |_| roles.longest_kill());
             signals.grant(more);
             let limit_ms = (heard.limit + more).as_millis();
@@ -136,7 +137,7 @@ async fn serve(config: Config, reloader: Arc<Reloader>) -> Result<End, Failure> 
     Ok(end)
 }
 
-/// Reads the configuration anew whenever SIGHUP says so; what came of it is in the log.
+/// Reads the configuration anew whenever SIGHUP says so; the result is in the log.
 async fn reload_on_request(hangup: Arc<Notify>, reloader: Arc<Reloader>) {
     loop {
         hangup.notified().await;

@@ -1,6 +1,6 @@
-//! What the service manager is told, where one started the agent (sd_notify(3), a unit of
+//! What the service manager is notified of, where one started the agent (sd_notify(3), a unit of
 //! `Type=notify-reload`): that it serves, that it reloads, that it stops. Elsewhere nothing is
-//! told.
+//! sent.
 
 use sd_notify::{NotifyState, notify};
 
@@ -18,7 +18,7 @@ pub(super) fn stops() {
 pub(super) fn reloads<T>(work: impl FnOnce() -> T) -> T {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => report(&[NotifyState::Reloading, now]),
-        Err(error) => tracing::warn!(%error, "the service manager is not told of the reload"),
+        Err(error) => tracing::warn!(%error, "the service manager is not notified of the reload"),
     }
     let done = work();
     report(&[NotifyState::Ready]);
@@ -28,6 +28,6 @@ pub(super) fn reloads<T>(work: impl FnOnce() -> T) -> T {
 fn report(states: &[NotifyState]) {
     // Without a manager this does nothing and is no error.
     if let Err(error) = notify(states) {
-        tracing::warn!(%error, "the service manager is not told");
+        tracing::warn!(%error, "the service manager is not notified");
     }
 }

@@ -132,7 +132,7 @@ impl Reloader {
         let now = self.config.get();
         weaker(&now.tls, &wanted.tls)?;
         let serves_otherwise = now.tls.http != wanted.tls.http;
-        // Who this agent is, its region and its roles, stays as it is until a restart.
+        // This agent's identity, its region and its roles stay as they are until a restart.
         let mut running = (*now).clone();
         running.copy_changing(&wanted);
         let live = live(&running)?;
@@ -148,7 +148,7 @@ impl Reloader {
         expiry::report(&self.tls);
         let mut rest = now.differences(&wanted);
         if serves_otherwise {
-            // The node and the event stream go on telling of the address of before.
+            // The node and the event stream still show the former address.
             rest.push("tls.http".to_owned());
         }
         Ok(rest)
@@ -156,7 +156,7 @@ impl Reloader {
 }
 
 /// Refuses a reload that would open what was closed: a file that was missing for a moment is no
-/// wish for clear text.
+/// request for clear text.
 fn weaker(now: &TlsConfig, wanted: &TlsConfig) -> Result<(), String> {
     let closed = [
         ("tls.http", now.http, wanted.http),
@@ -181,13 +181,13 @@ fn weaker(now: &TlsConfig, wanted: &TlsConfig) -> Result<(), String> {
 }
 
 impl Reloader {
-    /// Reloads as soon as nobody else does.
+    /// Reloads as soon as no other reload is running.
     pub(super) fn reload_in_turn(&self) {
         let _turn = self.turn.lock();
         let _said = self.reported();
     }
 
-    /// Reloads, and says in the log what came of it.
+    /// Reloads, and logs the result.
     fn reported(&self) -> Result<Vec<String>, String> {
         tracing::info!("Reloading configuration...");
         let done = notify::reloads(|| self.try_reload());
@@ -208,7 +208,7 @@ impl Reloader {
 
 impl Around for Reloader {
     fn reload(&self) -> Result<Vec<String>, String> {
-        // Files may take their time, and each who waits for them holds a thread.
+        // Reading files may be slow, and each call that waits for them holds a thread.
         let turn = self.turn.try_lock();
         let _turn = turn.ok_or("another reload is under way: try again when it is done")?;
         self.reported()
@@ -319,7 +319,7 @@ mod tests {
         );
     }
 
-    /// What an agent without tables was told of tokens counts as long as is configured now.
+    /// What an agent without tables knows of tokens counts as long as is configured now.
     #[tokio::test]
     async fn how_long_a_token_is_known_changes_too() {
         let reported = async |_: Arc<()>, _: Call, _: ResolveAclTokenRequest| {
@@ -349,7 +349,7 @@ mod tests {
         assert!(!gate.keeps("a token"));
     }
 
-    /// A block of TLS that is gone from the file is no wish for clear text.
+    /// A block of TLS that is gone from the file is no request for clear text.
     #[test]
     fn what_was_encrypted_stays_so_without_its_block() {
         let dir = tempfile::tempdir().expect("a folder");

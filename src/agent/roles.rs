@@ -40,7 +40,7 @@ pub(super) struct Roles {
 }
 
 impl Roles {
-    /// Starts what `config` asks for.
+    /// Starts the roles that `config` enables.
     pub(super) async fn start(config: Config, reloader: &Arc<Reloader>) -> Result<Self, Failure> {
         let config = Arc::new(config);
         let tls = reloader.tls();
@@ -68,7 +68,7 @@ impl Roles {
         let called = Rates::new(rates(&config.limits).1);
         let limits = client::limits(&config, bodies, Arc::clone(tls));
         let limited = (Arc::clone(&limits.visitors), limits.handshake.clone());
-        // Before the API is open, over which a reload may be asked for.
+        // Before the API is open, through which a reload may be requested.
         reloader.parts(|parts| {
             parts.called = Some(Arc::clone(&called));
             parts.rpc = Some(limited);
@@ -166,8 +166,8 @@ impl Roles {
         self.data.keep()
     }
 
-    /// Leaves the cluster, while everything still runs: a client has its node drained where it was
-    /// told to. A lone server has nobody to leave.
+    /// Leaves the cluster, while everything still runs: a client has its node drained where it is
+    /// configured to. A lone server has no cluster to leave.
     pub(super) async fn leave(&self) {
         if let Some(client) = &self.client {
             client.leave().await;
@@ -180,7 +180,7 @@ impl Roles {
         client.map_or_else(Vec::new, |client| client.running())
     }
 
-    /// The longest time that a task here has to end once it is told to.
+    /// The longest time that a task here has to end once it is stopped.
     pub(super) fn longest_kill(&self) -> Duration {
         let client = self.client.as_ref();
         client.map_or(Duration::ZERO, |client| client.longest_kill())
@@ -217,7 +217,7 @@ async fn beside(
     let (again, now) = (Arc::clone(client), reloader.config());
     let again = tokio::task::spawn_blocking(move || again.reconfigure(&now.client));
     again.await.map_err(|error| error.to_string())?;
-    // Set once, here: nobody else starts a client.
+    // Set once, here: nothing else starts a client.
     let _ = server.client.set(Arc::clone(client));
     let near = http::Near::of(config, client);
     let answers = Box::new(move |stream| near.answer(stream));
@@ -266,7 +266,7 @@ async fn front(
     Ok(tasks)
 }
 
-/// Who is let in to the HTTP API.
+/// Which callers the HTTP API admits.
 fn door(config: &Config, reloader: &Reloader) -> Door {
     let door = Door {
         visitors: Visitors::new(config.limits.http_max_conns_per_client, most_connections()),
@@ -313,8 +313,8 @@ async fn listeners(config: &Config) -> Result<Vec<Listener>, Failure> {
     Ok(listeners)
 }
 
-/// Has levels read off by `observe` so often that those who are sent metrics hear of them; nothing
-/// where nobody is: who asks for metrics has them read off then.
+/// Has `observe` read the levels as often as metrics are pushed; nothing where no sink is
+/// configured: a request for metrics has the levels read then.
 fn collected(
     observe: impl Fn() + Clone + Send + 'static,
     config: &Config,
@@ -342,8 +342,8 @@ async fn collect(
     }
 }
 
-/// Drops what need not be kept of the request log of an agent without a server, whose reactors do
-/// it elsewhere.
+/// Drops what need not be kept of the request log of an agent without a server; on a server a
+/// reactor does it.
 async fn forget(requests: Arc<RequestLog>, config: Arc<Config>, stop: CancellationToken) {
     let retention = &config.server.retention;
     let mut ticks = tokio::time::interval(retention.interval.max(SHORTEST_INTERVAL));

@@ -1,4 +1,4 @@
-//! What of a configuration each part is told, in its own words.
+//! What each part is given of a configuration, in that part's own terms.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(super) const SHORTEST_INTERVAL: std::time::Duration = std::time::Duration::f
 pub(super) fn settings(config: &Config) -> Result<http::Settings, Failure> {
     let gzip = http::gzip::Gzip::parse(&config.http_compression).ok_or_else(|| {
         let value = &config.http_compression;
-        format!("http_compression: {value:?} is none of always, remote and never")
+        format!("http_compression: {value:?} is not one of always, remote and never")
     })?;
     Ok(http::Settings {
         gzip,
@@ -40,10 +40,10 @@ pub(super) fn settings(config: &Config) -> Result<http::Settings, Failure> {
     })
 }
 
-/// What of it may change while the agent runs.
+/// What may change in it while the agent runs.
 ///
 /// # Errors
-/// The header that is none.
+/// The name or value that is not a valid header.
 pub(super) fn live(config: &Config) -> Result<http::Live, String> {
     let mut headers = Vec::new();
     for (name, value) in &config.http_api_response_headers {

@@ -34,7 +34,7 @@ fn all() -> SigSet {
 /// What SIGINT is called.
 pub(super) const INTERRUPT: &str = "interrupt";
 
-/// A signal that asks for the end.
+/// A signal that requests the agent's end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heard {
     /// What it is called.
@@ -77,7 +77,7 @@ impl Signals {
         self.more.store(more, Ordering::Release);
     }
 
-    /// Waits for the signal that asks the agent to stop.
+    /// Waits for the signal that requests the agent's stop.
     pub(super) async fn stop(&mut self) -> Heard {
         let heard = self.stop.wait_for(|heard| !heard.is_empty()).await;
         let first = heard.ok().and_then(|heard| heard.first().copied());
@@ -101,8 +101,8 @@ impl Signals {
     }
 }
 
-/// Waits for signals that ask for the end; from each of them on that is waited for, but not for
-/// ever.
+/// Waits for signals that request the agent's end; each of them starts a wait for that end, which
+/// is bounded.
 fn wait(report: &watch::Sender<Vec<Heard>>, hangup: &Notify, leaving: Leaving, more: &More) {
     loop {
         let signal = match all().wait() {
@@ -138,7 +138,7 @@ struct Timer {
 }
 
 impl Timer {
-    /// What is left of it.
+    /// The time that is left.
     fn left(&self, passed: Duration) -> Duration {
         let more = self.more.as_ref();
         let more = more.map_or(0, |more| more.load(Ordering::Acquire));
@@ -190,7 +190,7 @@ mod tests {
         };
         let (leaves, stops) = (timer(Some(Arc::clone(&signals.more))), timer(None));
         assert_eq!(leaves.left(seconds(4)), seconds(6));
-        // It is known only when the signal was heard: the timer runs by then.
+        // It is known only once the signal was received: the timer runs by then.
         signals.grant(seconds(20));
         assert_eq!(leaves.left(seconds(10)), seconds(20));
         assert_eq!(leaves.left(seconds(31)), Duration::ZERO);

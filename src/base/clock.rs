@@ -1,7 +1,7 @@
 //! The wall clock, read in one place, one for timers that never goes back, and moments as people
 //! name them.
 //!
-//! Nothing that is replayed may ask it: time reaches events through the proposer's stamp alone.
+//! Nothing that is replayed may read it: time reaches events through the proposer's stamp alone.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -88,7 +88,7 @@ impl Moment {
     /// the first or the last that they can.
     ///
     /// # Errors
-    /// A text that is none of these.
+    /// A text in none of these forms.
     pub fn parse(text: &str, now: i64) -> Result<Self, NoMoment> {
         let bad = || NoMoment::new(text);
         if text.bytes().all(|byte| byte.is_ascii_digit()) {

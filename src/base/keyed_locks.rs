@@ -7,7 +7,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Locks by key. Of a key that nobody uses nothing is kept.
+/// Locks by key. Nothing is kept of a key that is not in use.
 pub struct KeyedLocks<K: Eq + Hash + Clone> {
     lines: Mutex<HashMap<K, Arc<Semaphore>>>,
     at_once: usize,

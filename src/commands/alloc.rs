@@ -1,4 +1,4 @@
-//! Commands about allocations: what clients report, what operators ask.
+//! Commands about allocations: what clients report, and what operators request.
 
 use std::collections::BTreeMap;
 
@@ -28,13 +28,14 @@ pub struct UpdateAllocsFromClient {
     pub caller: Option<String>,
 }
 
-/// What of a client's report is told.
+/// What of a client's report is recorded.
 #[derive(Debug, Default)]
 pub struct ClientReport {
-    /// The event, unless nothing is to be told.
+    /// The event, unless nothing is to be recorded.
     pub event: Option<AllocsUpdatedByClient>,
-    /// A client reports what came of the last event that asked something of the allocation: its
-    /// placement, or that it was stopped; of several the first. Each update names its own.
+    /// The event that the report answers: the last one that requested something of the allocation
+    /// (its placement, or its stop); the first one where there are several. Each update names its
+    /// own.
     pub cause: Option<u64>,
 }
 
@@ -270,7 +271,7 @@ impl Command for StopAlloc {
     }
 }
 
-/// A reactor asks something of allocations (drainer, deployment watcher).
+/// A reactor requests a transition of allocations (drainer, deployment watcher).
 #[derive(Clone, Debug)]
 pub struct UpdateDesiredTransitions {
     /// By allocation.

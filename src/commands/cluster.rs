@@ -16,7 +16,7 @@ use drover_error::Refusal;
 /// This server became leader: the first thing it says.
 #[derive(Clone, Debug)]
 pub struct ElectLeader {
-    /// What is said of it.
+    /// The announcement of the leader.
     pub leader: LeaderElected,
 }
 
@@ -162,7 +162,7 @@ pub struct SetSchedulerConfig {
     pub config: SchedulerConfiguration,
     /// Whether only if it is unchanged since its modify index.
     pub cas: bool,
-    /// Whether only if there is none yet: what a first leader starts from.
+    /// Whether only if no configuration exists yet: what a first leader starts from.
     pub initial: bool,
 }
 
@@ -197,8 +197,9 @@ impl Command for SetSchedulerConfig {
     }
 }
 
-/// Nothing is preempted in this version: whoever switches it on is told so. What a first leader
-/// starts from says it of system jobs, and who changes another setting sends that back as it was.
+/// Nothing is preempted in this version: switching it on is refused, so that the operator knows.
+/// What a first leader starts from enables it for system jobs, and a caller who changes another
+/// setting sends that back as it was.
 fn refuse_preemption(
     config: &SchedulerConfiguration,
     known: &SchedulerConfiguration,

@@ -1,5 +1,5 @@
 //! Commands about CSI volumes and plugins. Their secrets are sealed already, and what their plugin
-//! says of them was asked before: here is only what the state says. Apply checks all of it again.
+//! says of them was queried before: here is only what the state says. Apply checks all of it again.
 
 use drover_events::csi::*;
 use drover_events::gojson::{Map, Time};
@@ -60,9 +60,9 @@ impl Command for RegisterVolumes {
     }
 }
 
-/// A volume without anything that is the cluster's to say (CSI-03): whoever says it, also one who
-/// gives back what he was shown, is not heard, and no log has it. A new volume that came with the
-/// time at which its provider had no room would be given to nobody.
+/// A volume without anything that is the cluster's to say (CSI-03): such values are ignored, also
+/// where a caller sends back what was read, and are in no log. A new volume that came with the time
+/// at which its provider had no capacity could not be claimed.
 fn described(volume: &CsiVolume) -> CsiVolume {
     CsiVolume {
         access_mode: String::new(),
@@ -147,8 +147,8 @@ pub fn validate(volume: &CsiVolume) -> Result<(), Refusal> {
     }
 }
 
-/// Refuses a volume of a namespace that is not there. Whoever has one made at its plugin asks this
-/// first.
+/// Refuses a volume of a namespace that is not there. Checked before a volume is created at its
+/// plugin.
 ///
 /// # Errors
 /// The refusal, or the state cannot be read.
@@ -195,8 +195,8 @@ pub struct DeregisterVolumes {
     pub ids: Vec<String>,
     /// Also with claims, as long as no live allocation holds one (CSI-42).
     pub force: bool,
-    /// They were deleted at their provider. One that may still be deleted there is removed by
-    /// nobody else: a new one of its name would be deleted instead of it.
+    /// They were deleted at their provider. A volume that may still be deleted there is removed by
+    /// no other command: a new one of its name would be deleted instead of it.
     pub deleted: bool,
 }
 
@@ -226,7 +226,7 @@ impl Command for DeregisterVolumes {
     }
 }
 
-/// The volume, if it may be removed now. Whoever removes it at its plugin asks this first.
+/// The volume, if it may be removed now. Checked before it is deleted at its plugin.
 ///
 /// # Errors
 /// It is not there, or it is used.
@@ -250,8 +250,8 @@ pub fn removable(view: &View, key: (&str, &str), force: bool) -> Result<Volume, 
 #[derive(Clone, Debug, Default)]
 pub struct ClaimVolume {
     /// The claim; its time is the server's. With [`mode::GC`] and [`state::CLAIMED`] it is a signal
-    /// that moves the volume's index and nothing else (VW-12). With [`mode::DELETE`] nobody takes
-    /// the volume from now on, or may again.
+    /// that moves the volume's index and nothing else (VW-12). With [`mode::DELETE`] the volume can
+    /// no longer be claimed from now on, or can be again.
     pub claim: CsiVolumeClaimed,
 }
 
@@ -343,8 +343,8 @@ impl Command for NoteGrowth {
     }
 }
 
-/// A volume is given to nobody while it is being deleted, or may be taken again; nothing where not
-/// every server knows of that.
+/// A volume cannot be claimed while it is being deleted, or can be claimed again; nothing where not
+/// every server supports that.
 fn deleting(view: &View, mut claim: CsiVolumeClaimed) -> Result<Decision, Refusal> {
     if !all_servers_support(view, UNSURE_LEVEL)? {
         return Ok(Decision::Nothing(Reply::None));
@@ -410,7 +410,7 @@ fn taken(view: &View, known: &Volume, claim: &mut CsiVolumeClaimed) -> Result<bo
 }
 
 /// The allocation's own request for the volume: a claim without one is forged (CSI-20). Where it
-/// asks more than once, it has one claim: one that writes if any of them does.
+/// has several such requests, it has one claim, which writes if any of the requests does.
 fn requested<'r>(
     requests: &'r [(String, VolumeRequest)],
     claim: &CsiVolumeClaimed,

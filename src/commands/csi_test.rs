@@ -60,7 +60,7 @@ fn plugin_on(number: u32, healthy: bool) -> NodeRegistered {
     }
 }
 
-/// Node 10 with the plugin, and allocation 40 of a job whose group asks for the volume `data`.
+/// Node 10 with the plugin, and allocation 40 of a job whose group requests the volume `data`.
 fn world() -> World {
     world_asking(vec![request("single-node-writer", false)])
 }
@@ -77,7 +77,7 @@ fn request(access: &str, read_only: bool) -> VolumeRequest {
     }
 }
 
-/// The same where the group asks so.
+/// The same where the group has these requests.
 fn world_asking(requests: Vec<VolumeRequest>) -> World {
     world_at(drover_migrations::FEATURE_LEVEL, requests)
 }
@@ -189,7 +189,7 @@ fn csi_02_csi_05_a_volume_is_registered_when_its_plugin_runs_and_once() {
     );
 }
 
-/// The same volume, said by somebody who says also what is the cluster's to say.
+/// The same volume with fields set that are the cluster's to say.
 fn forged(volume: CsiVolume) -> CsiVolume {
     CsiVolume {
         access_mode: "multi-node-multi-writer".into(),
@@ -228,7 +228,7 @@ fn csi_03_what_is_the_clusters_to_say_comes_from_no_caller_into_the_log() {
         world.done(&command);
         let row = world.row::<CsiVolumes>(("default", "data")).unwrap();
         assert_eq!(row.volume.name, reported.name);
-        // The scheduler places nobody who asks for one that has run out of room.
+        // The scheduler places no group that requests a volume without capacity.
         assert!(row.volume.resource_exhausted.is_unset());
         assert_eq!(row.volume.provider, "", "its plugin names none");
         assert!(!row.volume.controller_required && !row.in_use());
@@ -377,7 +377,7 @@ fn csi_34_what_is_done_already_is_no_event() {
     }
     let row = world.row::<CsiVolumes>(("default", "data")).unwrap();
     assert!(!row.in_use());
-    // A signal is always an event: it is what wakes who waits (VW-12).
+    // A signal is always an event: it is what wakes waiting workers (VW-12).
     let signal = claims(40, mode::GC, state::CLAIMED);
     assert!(!nothing(&world, &signal));
     world.done(&signal);
@@ -423,7 +423,7 @@ fn a_volume_that_is_being_deleted_is_refused_in_words_and_may_be_asked_for_again
     let taken = claims(40, mode::WRITE, state::CLAIMED);
     let text = "volume \"data\" in namespace \"default\" is being deleted".to_owned();
     assert_eq!(world.refusal(&taken), (Code::Conflict, text));
-    // Nobody removes it, but who has deleted it.
+    // No command removes it but the one that deleted it.
     let removal = |force: bool, deleted: bool| DeregisterVolumes {
         namespace: "default".into(),
         ids: vec!["data".into()],

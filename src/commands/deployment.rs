@@ -109,7 +109,7 @@ impl Command for SetDeploymentStatus {
         let said = all_servers_support(view, SAID_LEVEL)?;
         let mut progress_by = BTreeMap::new();
         if said && matches!(to, status::PAUSED | status::RUNNING) {
-            // While it is paused nobody fails it; the time is told all the same.
+            // While it is paused it cannot fail; its time is recorded all the same.
             let timed = row
                 .task_groups
                 .iter()
@@ -187,7 +187,7 @@ fn revert(
 #[derive(Clone, Debug)]
 pub struct PromoteDeployment {
     pub deployment_id: String,
-    /// Of all groups; else of those named.
+    /// Whether all groups are meant, and not only those named.
     pub all: bool,
     pub groups: Vec<String>,
     /// The id of the evaluation, which the answer names.

@@ -50,7 +50,7 @@ impl Command for UpsertEvals {
     }
 }
 
-/// What an operator asks to delete: ids, or everything that matches a filter.
+/// What an operator requests to delete: ids, or everything that matches a filter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
     /// Those named.
@@ -158,8 +158,8 @@ const PAGE_COST: u64 = 100_000;
 /// Bytes of a row that cost as much as one comparison.
 const COST_BYTES: u64 = 256;
 
-/// Bytes of a row that cost as much as one comparison to read, whatever is asked of them: they are
-/// copied out of their block, and decoded.
+/// Bytes of a row that cost as much to read as one comparison, whatever the filter: they are copied
+/// out of their block, and decoded.
 const READ_BYTES: u64 = 128;
 
 /// What it costs to look at a row: to read it, and comparisons by how long it is.
@@ -168,8 +168,8 @@ fn row_cost(eval: &Evaluation, steps: u32) -> u64 {
     bytes / READ_BYTES + u64::from(steps.max(1)) * (1 + bytes / COST_BYTES)
 }
 
-/// How many rows a page looks at: as many as can be told from the filter and the rows that are
-/// there now, at least one.
+/// How many rows a page looks at: as many as the filter and the rows that exist now allow, at least
+/// one.
 ///
 /// # Errors
 /// The filter cannot be read, or costs more than a whole page for one row alone.

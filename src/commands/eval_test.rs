@@ -219,7 +219,7 @@ fn eval_04_a_page_looks_at_as_many_rows_as_its_filter_and_they_allow() {
     );
     let none = row_limit(&world, "ID == \"\"");
     assert_eq!(none, 2_000, "all are looked at for one that is not there");
-    // A filter of 500 comparisons, none of which is the last to be needed.
+    // A filter of 500 comparisons, all of which are evaluated.
     let costly = vec!["ID == \"\""; 500].join(" or ");
     let few = row_limit(&world, &costly);
     assert!((1..=200).contains(&few), "{few}");

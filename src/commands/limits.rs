@@ -1,8 +1,8 @@
 //! How many rows an event may write.
 //!
 //! Rules that touch many rows of the state are paged by their commands
-//! ([`Decision::Page`](super::Decision::Page)). Who proposes an event counts what its lists name,
-//! and cuts or refuses what is larger.
+//! ([`Decision::Page`](super::Decision::Page)). The proposer counts what an event's lists name, and
+//! cuts or refuses what is larger.
 
 /// How many rows an event writes at most.
 pub const MAX_ROWS: usize = 4_096;

@@ -1,7 +1,7 @@
-//! Commands: somebody's intention, in memory on the leader, which may be refused.
+//! Commands: a caller's intention, in memory on the leader, which may be refused.
 //!
 //! A command reads a view and says which event should happen ([`Command::decide`]); that is a pure
-//! function of the view, the command and the stamp. Who is asking was settled before. Between the
+//! function of the view, the command and the stamp. The caller was identified before. Between the
 //! decision and the commit the world may move: what the decision rests on is in its guards, and
 //! every invariant is checked again by apply.
 //!
@@ -114,14 +114,14 @@ pub trait Command: Send + Sync + 'static {
     /// The refusal, in the words a client reads.
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal>;
 
-    /// The index of the event that the decision follows from, where the state tells it and the
-    /// caller does not; none for what begins a chain.
+    /// The index of the event that the decision follows from, where it is known from the state and
+    /// not from the caller; none for what begins a chain.
     fn cause(&self, _view: &View) -> Option<u64> {
         None
     }
 
-    /// Whether it goes through rows that nobody looked at before: then the event is tried out, so
-    /// that one of them which cannot be read is a refusal, and does not stop whoever applies it.
+    /// Whether it goes through rows that were not read before: then the event is tried out, so that
+    /// an unreadable row among them is a refusal, and does not stop the applier.
     fn is_tried(&self) -> bool {
         false
     }

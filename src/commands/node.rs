@@ -27,7 +27,7 @@ use drover_error::Refusal;
 pub struct RegisterNode {
     /// The description; its status counts only for a node that is new (SCH-14).
     pub node: Node,
-    /// Whether a pool the node names and nobody made is made now.
+    /// Whether a missing pool that the node names is created now.
     pub create_node_pool: bool,
 }
 
@@ -110,11 +110,11 @@ fn same_description(known: &Node, node: &Node) -> bool {
     plain(known) == plain(node)
 }
 
-/// A node's heartbeat, or what a server says of it.
+/// A node's heartbeat, or a server's word on the node's status.
 #[derive(Clone, Debug)]
 pub struct UpdateNodeStatus {
     pub node_id: String,
-    /// The status asked for; what it becomes follows SCH-11 and SCH-13.
+    /// The requested status; what it becomes follows SCH-11 and SCH-13.
     pub status: String,
     /// What is added to the node's events; by default what the transition says.
     pub event: Option<NodeEvent>,
@@ -230,7 +230,7 @@ impl Command for MissHeartbeat {
         command.decide(view, stamp)
     }
 
-    /// Nothing was heard since the last thing that happened to the node.
+    /// Nothing came from the node since the last thing that happened to it.
     fn cause(&self, view: &View) -> Option<u64> {
         let node = nodes::get(view, &self.node_id).ok()??;
         Some(node.modify_index).filter(|index| *index > 0)
@@ -279,7 +279,7 @@ pub struct UpdateNodeDrain {
     pub mark_eligible: bool,
     /// Kept with the drain.
     pub meta: BTreeMap<String, String>,
-    /// Who asks: the accessor id of the token.
+    /// The caller: the accessor id of the token.
     pub updated_by: String,
 }
 
@@ -333,8 +333,8 @@ impl Command for UpdateNodeDrain {
 }
 
 impl UpdateNodeDrain {
-    /// What is kept with the drain: what is said of one that goes on, or is called off, is added to
-    /// what was said when it began.
+    /// What is kept with the drain: the notes on a drain that continues, or is called off, are
+    /// added to those made when it began.
     fn kept_meta(&self, node: &Node) -> BTreeMap<String, String> {
         let known = node.last_drain.as_ref();
         let known = known.filter(|_| node.drain_strategy.is_some() && !self.meta.is_empty());
@@ -403,7 +403,7 @@ impl Command for CompleteDrains {
         Ok(Decision::guarded(updated, guards))
     }
 
-    /// What ends began with the drains; of several the first.
+    /// What ends began with the drains; with several drains, with the first.
     fn cause(&self, _: &View) -> Option<u64> {
         self.nodes.iter().map(|node| node.modify_index).min()
     }
@@ -475,7 +475,7 @@ impl Command for DeregisterNodes {
             if node_ids.contains(id) {
                 continue;
             }
-            // Of several, those of the page before are gone.
+            // With several nodes, those of the page before are gone.
             if self.node_ids.len() > 1 && !view.contains::<Nodes>(id.as_str())? {
                 continue;
             }

@@ -61,7 +61,7 @@ impl Command for DrainAllocs {
         Ok(Decision::guarded(updated, guards))
     }
 
-    /// What moves follows from the drains; of several from the first.
+    /// What moves follows from the drains; with several drains, from the first.
     fn cause(&self, _: &View) -> Option<u64> {
         self.nodes.values().copied().min()
     }

@@ -1,4 +1,4 @@
-//! What is said of a node when it registers again, and whom a missed heartbeat concerns.
+//! What is said of a node when it registers again, and which nodes a missed heartbeat concerns.
 
 use drover_events::Event;
 use drover_events::model::{AllocState, DisconnectStrategy};

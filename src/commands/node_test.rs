@@ -317,7 +317,7 @@ fn sch_12_equal_indexes_count_as_not_updated() {
     assert!(indexes(&world).0 > 0);
     world.done(&heartbeat("ready"));
     assert_eq!(status(&world), "ready");
-    // And after it was missed: what it told before does not count.
+    // And after it was missed: what it reported before does not count.
     world.done(&miss());
     let (reported, missed) = indexes(&world);
     assert!(reported < missed, "{reported} {missed}");

@@ -104,8 +104,8 @@ fn is_news(view: &View, service: &ServiceRegistration) -> Result<bool, Refusal> 
     }))
 }
 
-/// A client has named every service of some of its allocations: those it did not name go. They are
-/// of tasks that ended while nobody heard of it, or of a state that was restored.
+/// A client has named every service of some of its allocations: its other services are removed.
+/// They belong to tasks whose end was not reported, or to a state that was restored.
 #[derive(Clone, Debug)]
 pub struct KeepServices {
     /// The client's node; what is of another's stays.

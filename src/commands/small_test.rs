@@ -1,4 +1,4 @@
-//! Commands that succeed: node pools, services, evaluations that are asked for.
+//! Commands that succeed: node pools, services, evaluations that are requested.
 
 use drover_events::model::{NodePool, ServiceRegistration};
 use drover_projections::tables::evals::Evals;

@@ -124,7 +124,7 @@ pub(super) fn evals_of_node(
 }
 
 /// The jobs that run on every node they may (system, sysbatch). One whose row is damaged is left
-/// out, and told: nothing could be placed of it, and it keeps no node and no other job waiting.
+/// out, and reported: nothing of it could be placed, and no node and no other job waits for it.
 ///
 /// # Errors
 /// The database fails.

@@ -3,7 +3,8 @@
 //! What makes a node usable brings an evaluation of every system job that belongs there, read from
 //! a view of before. A job that was registered in between is in none of them, and its own
 //! evaluation may have been worked on while the node was not usable yet: neither of the two sees
-//! the other. Who follows the state finds the pair by their indexes, whoever leads by then.
+//! the other. The reactor that follows the state finds the pair by their indexes, on whichever
+//! server leads by then.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +24,7 @@ use super::support::{eval_of, runs_on, system_jobs};
 use super::{Command, Decision, Stamp};
 use drover_error::Refusal;
 
-/// The system jobs of a node are evaluated that nobody has looked at since it became usable.
+/// The system jobs of a node are evaluated that were not evaluated since it became usable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EvaluateOverlooked {
     pub node_id: String,
@@ -94,8 +95,9 @@ pub fn overlooked_by(
     Ok(found)
 }
 
-/// The same read from the state alone, for whoever has not followed what came before. A node that
-/// runs a job was looked at; where no evaluation of a job is left, so was one that ever ran it.
+/// The same read from the state alone, for a reader that has not followed earlier events. A node
+/// that runs a job was looked at; where no evaluation of a job is left, so was one that ever ran
+/// it.
 ///
 /// # Errors
 /// The state cannot be read.

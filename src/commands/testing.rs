@@ -19,7 +19,7 @@ pub(super) struct World {
     projections: Arc<Projections>,
     writer: Writer,
     pub(super) index: u64,
-    /// Goes last: a database whose files are gone tries for a second to write them.
+    /// Dropped last: a database whose files are gone tries for a second to write them.
     _directory: tempfile::TempDir,
 }
 

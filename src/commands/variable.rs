@@ -1,4 +1,4 @@
-//! The command of variables: one operation, already encrypted. The race is settled in apply
+//! The command of variables: one operation, already encrypted. The race is decided in apply
 //! (VAR-02): there is nothing to guard here.
 
 use drover_events::model::VariableEncrypted;

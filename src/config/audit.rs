@@ -43,7 +43,7 @@ impl FromNode for Guarantee {
 const REQUESTS: &str = "the request log has one place and all that matters: drover audit requests";
 
 settings! {
-/// What the request log was told.
+/// The settings of the request log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AuditConfig {
     /// Whether such requests are written at all.

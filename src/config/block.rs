@@ -128,7 +128,7 @@ pub struct TelemetryConfig {
     pub disable_dispatched_job_summary_metrics: bool => switch [live],
     /// Leave labels off the rate metrics.
     pub disable_rpc_rate_metrics_labels: bool => switch [live],
-    /// Show metrics to those only who may read the agent. Not Nomad's.
+    /// Show metrics only to callers who may read the agent. Not Nomad's.
     pub metrics_require_acl: bool => switch [live],
     /// Leave out the metrics of allocation hooks.
     pub disable_allocation_hook_metrics: bool => switch,
@@ -143,7 +143,7 @@ pub struct TelemetryConfig {
     statsd_address = sinks => kept,
     /// Push metrics to Datadog.
     datadog_address = sinks => kept unsupported SINKS,
-    /// What Datadog is told beside them.
+    /// The tags that Datadog gets with them.
     datadog_tags: Vec<String> => set unsupported SINKS,
 }
 }
@@ -154,7 +154,7 @@ settings! {
 pub struct AutopilotConfig {
     /// Remove dead servers.
     pub cleanup_dead_servers: bool = true => set shown "CleanupDeadServers",
-    /// A server not heard of for longer is unhealthy.
+    /// A server is unhealthy after longer silence than this.
     pub last_contact_threshold: Duration = 200 * MILLISECOND
         => set shown "LastContactThreshold" by ns,
     /// A server further behind is unhealthy.
@@ -218,7 +218,7 @@ pub struct TlsConfig {
     pub rpc_upgrade_mode: bool => switch shown "RPCUpgradeMode",
     /// Suites allowed, comma separated.
     pub tls_cipher_suites: String => set shown "TLSCipherSuites",
-    /// The agent's order of suites counts, not that of whoever connects to it.
+    /// The agent's order of suites counts, not the connecting client's.
     pub tls_prefer_server_cipher_suites: bool => switch shown "TLSPreferServerCipherSuites",
     /// The lowest version, `tls12` when empty.
     pub tls_min_version: String => set shown "TLSMinVersion",
@@ -242,7 +242,7 @@ pub struct UiConfig {
     consul = extra => kept,
     /// A link to Vault's.
     vault = extra => kept,
-    /// A text and colours that tell clusters apart.
+    /// A text and colours that distinguish clusters.
     label = extra => kept,
 }
 }
@@ -299,7 +299,7 @@ impl PluginConfig {
     }
 }
 
-/// Reads `plugin` blocks: whom one is for says what stands in it.
+/// Reads `plugin` blocks, whose content depends on the plugin that each is for.
 pub(super) fn plugins(
     all: &mut BTreeMap<String, PluginConfig>,
     name: &str,

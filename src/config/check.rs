@@ -14,8 +14,8 @@ use std::time::Duration;
 const CHECKPOINT_INTERVALS: RangeInclusive<Duration> =
     Duration::from_millis(100)..=Duration::from_secs(3600);
 
-/// The least of bodies that are held at once, bytes: a quarter of it is one address's, and holds a
-/// job of the greatest size and what is made of it.
+/// The smallest limit for the bodies that are held at once, bytes: a quarter of it is for one
+/// address, and holds a job of the greatest size and what is made of it.
 const LEAST_IN_FLIGHT: u64 = 128_000_000;
 
 /// Of how long a time requests may come at once.

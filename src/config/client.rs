@@ -12,7 +12,7 @@ const BRIDGE: &str = "there are no bridge or CNI networks: use the host network"
 const SOCKETS: &str = "plugins listen on sockets of their own choice";
 
 settings! {
-/// What a client was told.
+/// The settings of a client.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClientConfig {
     /// Run a client.
@@ -88,7 +88,7 @@ pub struct ClientConfig {
     pub gc_volumes_on_node_gc: bool => switch,
     /// Make an id of our own rather than use the machine's.
     pub no_host_uuid: bool = true => set unsupported "a node's id is always one of its own",
-    /// Nobody runs commands beside tasks of this node, whatever he may.
+    /// Refuse commands beside tasks of this node, whatever rights the caller has.
     pub disable_remote_exec: bool => switch [live],
     /// Where CNI plugins lie.
     pub cni_path: String = "/opt/cni/bin".into() => set unsupported BRIDGE,
@@ -184,7 +184,7 @@ pub struct HostNetwork {
     pub cidr: String => set,
     /// Chosen by interface.
     pub interface: String => set,
-    /// Ports nobody may have.
+    /// Ports that are not given to tasks.
     pub reserved_ports: String => set,
 }
 }

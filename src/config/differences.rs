@@ -1,4 +1,4 @@
-//! What of a configuration is not as in another.
+//! What differs between two configurations.
 
 use super::settings::{differences, take_over};
 use super::{AclConfig, ClientConfig, Config, TelemetryConfig};
@@ -12,7 +12,7 @@ impl Config {
     }
 }
 
-/// For the whole, and for the blocks that somebody holds a copy of.
+/// For the whole, and for the blocks of which other parts hold a copy.
 macro_rules! changing {
     ($($block:ident)*) => {$(
         impl $block {

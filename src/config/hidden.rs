@@ -4,7 +4,7 @@ use super::hcl1::HclNode;
 use super::read::FromNode;
 use std::fmt;
 
-/// Something confidential of a configuration; its `Debug` tells nothing of it.
+/// Something confidential in a configuration; its `Debug` shows nothing of it.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Hidden<T>(pub T);
 

@@ -29,7 +29,7 @@ pub(super) fn switch(out: &mut bool, name: &str, r: &mut BodyReader<'_>) {
     r.switch(name, out);
 }
 
-/// A value of which nothing (0, no time) means no limit.
+/// A value that means no limit where it is 0 or no time.
 pub(super) fn above_zero<V: FromNode + Clone + Default + PartialEq>(
     out: &mut Option<V>,
     name: &str,

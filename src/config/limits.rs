@@ -29,8 +29,8 @@ pub struct LimitsConfig {
     /// Absent: [`PER_CLIENT`], but any number from this machine.
     pub rpc_max_conns_per_client: Option<u32>
         => set shown "RPCMaxConnsPerClient" by per_client,
-    /// Requests a second to the API of one who asks (a token, a certificate, else an address); 0
-    /// for no limit. Not Nomad's, as are all below.
+    /// Requests a second to the API of one caller (a token, a certificate, else an address); 0 for
+    /// no limit. Not Nomad's, as are all below.
     pub http_max_requests_per_identity: u32 => set shown "HTTPMaxRequestsPerIdentity",
     /// Requests a second to the API from one address.
     pub http_max_requests_per_address: u32 => set shown "HTTPMaxRequestsPerAddress",

@@ -6,7 +6,7 @@ use super::read::{BodyReader, Problem};
 use super::settings::overlay;
 use std::path::{Path, PathBuf};
 
-/// Why no configuration came of it.
+/// Why the configuration could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// A file or directory could not be read.
@@ -33,7 +33,7 @@ pub enum ConfigError {
         /// All of its problems.
         problems: Vec<Problem>,
     },
-    /// A text that must be an address is none.
+    /// A text that must be an address and is not.
     #[error("{what} {text:?} is not an address")]
     Address {
         /// Which setting.

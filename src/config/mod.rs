@@ -4,11 +4,10 @@
 //!
 //! - Every setting is declared once, in the struct of its block: see `settings.rs` before you add
 //!   one. Later files win, lists grow, maps merge. Unknown keys are refused with their location.
-//! - Nothing here has interior mutability. [`SharedConfig`] is the only accessor: who wants a
-//!   change copies, alters the copy and swaps it; holders of the old value do not see it (ENV-01).
-//! - It must not know who uses it: all of it is plain values, which those above turn into what
-//!   they need, and no other folder is imported here but
-//!   `hcl1`, which files are written in.
+//! - Nothing here has interior mutability. [`SharedConfig`] is the only accessor: a change copies
+//!   the value, alters the copy and swaps it; holders of the old value do not see it (ENV-01).
+//! - It must not know its users: all of it is plain values, which the parts above turn into what
+//!   they need, and the only folder imported here is `hcl1`, the language of the files.
 //!
 //! Start reading at [`Config`], then [`load()`].
 
@@ -101,15 +100,15 @@ pub struct Config {
     /// Headers added to every HTTP answer.
     pub http_api_response_headers: BTreeMap<String, String>
         => set [live] shown "HTTPAPIResponseHeaders",
-    /// Proxies (addresses and prefixes) whose `X-Forwarded-For` says where a request comes from;
-    /// what such a one shows as its certificate is nobody's. Connections are counted as the
-    /// proxy's own: `limits.http_max_conns_per_client` is to leave room for them. Not Nomad's.
+    /// Proxies (addresses and prefixes) whose `X-Forwarded-For` says where a request comes from; a
+    /// certificate shown by such a proxy identifies no caller. Connections are counted as the
+    /// proxy's own: `limits.http_max_conns_per_client` has to allow for them. Not Nomad's.
     pub http_trusted_proxies: Vec<String> => set shown "HTTPTrustedProxies",
     /// The three ports.
     pub ports: Ports => block shown "Ports" by block_to_json,
     /// Addresses to listen on, each defaulting to `bind_addr`.
     pub addresses: Addresses => block,
-    /// Addresses told to others.
+    /// Addresses advertised to others.
     pub advertise: Addresses => block,
     /// The server's block.
     pub server: ServerConfig => block shown "Server" by block_to_json,
@@ -142,7 +141,7 @@ pub struct Config {
 } compat {
     /// Whether newer versions are looked for.
     disable_update_check: bool => set,
-    /// Whether that tells who looks.
+    /// Whether that look-up is without a signature of this agent.
     disable_anonymous_signature: bool => set,
     /// How Consul is reached.
     consul: Value => set unsupported "use services with provider = \"nomad\"",
@@ -150,9 +149,9 @@ pub struct Config {
     vault: Value => set unsupported "secrets of tasks come from variables",
     /// Policies for jobs.
     sentinel: Value => set unsupported ENTERPRISE,
-    /// What is told of an installation.
+    /// What is reported of an installation.
     reporting: Value => set unsupported ENTERPRISE,
-    /// Who wraps key material.
+    /// What wraps key material.
     keyring: Value => set
         unsupported "key material is wrapped by a file of the server; there is no external one",
     /// Another system's log.
@@ -212,7 +211,7 @@ impl Config {
     }
 
     /// The sockets in the file system that the HTTP API listens on: `unix:///path` among
-    /// `addresses.http`. Who may open one is who may open the file.
+    /// `addresses.http`. Access to a socket is that of its file.
     pub fn http_sockets(&self) -> Vec<PathBuf> {
         let text = self.addresses.http.as_deref().unwrap_or_default();
         let paths = text
@@ -250,7 +249,7 @@ impl Config {
         socket(text, self.ports.rpc, "addresses.rpc")
     }
 
-    /// The address told to others for the HTTP API, `host:port`.
+    /// The address advertised to others for the HTTP API, `host:port`.
     ///
     /// # Errors
     /// The listening address cannot be read.
@@ -276,7 +275,7 @@ impl Config {
         }
     }
 
-    /// The address told to others for the internal transport, `host:port`.
+    /// The address advertised to others for the internal transport, `host:port`.
     ///
     /// # Errors
     /// The listening address cannot be read.

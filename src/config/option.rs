@@ -1,4 +1,4 @@
-//! The keys of `client.options` that somebody acts on; others are named as without effect.
+//! The keys of `client.options` that have an effect; others are named as without effect.
 
 /// Whether `raw_exec` is offered.
 pub const RAW_EXEC_ENABLE: &str = "driver.raw_exec.enable";

@@ -14,7 +14,7 @@ use super::read::FromNode;
 use super::settings::settings;
 
 settings! {
-/// What the publisher of events was told.
+/// The settings of the publisher of events.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EventPublisherConfig {
     /// The address of an agent that CloudEvents name for their schemas, `https://host` for example;
@@ -85,7 +85,7 @@ pub struct KafkaConfig {
     /// because brokers were away for longer than `server.retention.publisher_wait`: with `stop`
     /// nothing more is published, and the status names the horizon, what is missing and what to
     /// do; with `mark` a marker (kind `EventsMissed`, with the first and last index) takes their
-    /// place, and publishing goes on at the horizon.
+    /// place, and publishing continues at the horizon.
     pub missed: String = "stop".into() => set,
     /// The largest message that brokers and topics take.
     pub max_message_bytes: usize = 1_000_000 => set,
@@ -103,9 +103,9 @@ pub struct KafkaConfig {
     /// How brokers are spoken to: `plaintext`, `ssl`, `sasl_plaintext` or `sasl_ssl`; empty means
     /// `security.protocol` of `properties`, or `plaintext`.
     pub security_protocol: String => set,
-    /// The certificates (PEM) of who may sign the brokers'; none means the system's.
+    /// The certificates (PEM) that may sign the brokers'; none means the system's.
     pub ca_file: Option<PathBuf> => set,
-    /// This server's certificate and those it is signed with (PEM), where brokers ask for one.
+    /// This server's certificate and those it is signed with (PEM), where brokers require one.
     pub cert_file: Option<PathBuf> => set,
     /// The certificate's key (PEM); its password is the property `ssl.key.password`.
     pub key_file: Option<PathBuf> => set,

@@ -1,4 +1,5 @@
-//! Takes typed values out of a parsed file, field by field, and remembers what nobody asked for.
+//! Takes typed values out of a parsed file, field by field, and remembers which fields were not
+//! read.
 //!
 //! A file is read *onto* the configuration that earlier files left: scalars are replaced, lists
 //! grow, maps merge by key. That is all there is to merging.
@@ -155,7 +156,7 @@ impl<'a> BodyReader<'a> {
         }
     }
 
-    /// Refuses every key that is there: nobody acts on them.
+    /// Refuses every key present: none of them has an effect.
     pub(crate) fn nobody(&mut self, why: &str) {
         for at in 0..self.entries.len() {
             self.used[at] = true;
@@ -167,7 +168,7 @@ impl<'a> BodyReader<'a> {
         }
     }
 
-    /// All of a body as it is written, for whom it is meant; blocks of one name are a list.
+    /// All of a body as it is written, for a reader of its own; blocks of one name are a list.
     pub(crate) fn whole(&mut self) -> serde_json::Map<String, serde_json::Value> {
         self.used.fill(true);
         written(self.entries)
@@ -181,7 +182,7 @@ impl<'a> BodyReader<'a> {
         }
     }
 
-    /// Complains about every key nobody asked for.
+    /// Complains about every key that was not read.
     pub(crate) fn finish(self) {
         let left: Vec<&ObjectEntry> = self
             .entries

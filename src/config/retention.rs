@@ -27,9 +27,9 @@ pub struct RetentionConfig {
     /// Of the log. By age and by number the horizon moves from event to event; the bytes of what
     /// is below it go with the segment it lies in.
     pub log: Keep => block,
-    /// Of the request log, which anybody can make grow: 1 GB where nothing is said. A block without
-    /// limits keeps everything. Whole segments go; one ends with a quarter of the age at the
-    /// latest, so nothing is kept for longer than five quarters of it.
+    /// Of the request log, which any caller can make grow: 1 GB by default. A block without limits
+    /// keeps everything. Whole segments are dropped; a segment ends with a quarter of the age at
+    /// the latest, so nothing is kept for longer than five quarters of the age.
     pub requests: Keep = Keep { bytes: Some(REQUESTS), ..Keep::default() } => reset,
     /// How often it is looked at.
     pub interval: Duration = MINUTE => set,

@@ -16,7 +16,7 @@ const LOG: &str = "the log is drover's own: see server.retention";
 const ONE_SERVER: &str = "there is one server";
 
 settings! {
-/// What a server was told.
+/// The settings of a server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerConfig {
     /// Run a server.
@@ -87,7 +87,7 @@ pub struct ServerConfig {
         => block unsupported "a refused plan is made again on newer state",
     /// Serve the event stream.
     pub enable_event_broker: bool = true
-        => set unsupported "the stream reads the log, and costs nothing until it is asked",
+        => set unsupported "the stream reads the log, and costs nothing until it is read",
     /// Events kept ready for the stream.
     pub event_buffer_size: u64 = 100
         => set unsupported "the stream reads the log: every event that is kept is there",
@@ -95,7 +95,7 @@ pub struct ServerConfig {
     pub search: SearchConfig => block,
     /// Deployment queries per second.
     pub deploy_query_rate_limit: f64 = 2.0
-        => set unsupported "deployments are told of changes, not polled",
+        => set unsupported "deployments are watched, not polled",
     /// Priority of jobs that name none.
     pub job_default_priority: i64 = 50 => set,
     /// The highest priority a job may have.
@@ -121,7 +121,7 @@ pub struct ServerConfig {
     pub checkpoint_interval: Duration = SECOND => set,
     /// How much of the log is kept.
     pub retention: RetentionConfig => block,
-    /// Where what is dropped of it is copied to before.
+    /// Where what is dropped from it is copied to before.
     pub archive: Option<ArchiveConfig> => maybe,
 } compat {
     /// As in `server_join`.
@@ -201,8 +201,8 @@ pub struct DefaultSchedulerConfig {
 
 settings! {
 /// For which jobs others are preempted. The defaults are as Nomad's clients find them in a new
-/// cluster. Nothing is preempted here: the command line says so beside it, and what somebody
-/// switches on is refused.
+/// cluster. Nothing is preempted here: the command line says so beside it, and switching it on is
+/// refused.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Preemption {
     /// Preemption for system jobs.

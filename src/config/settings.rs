@@ -17,9 +17,9 @@
 //!   setting that is read otherwise names a function beside its block; `of Inner` then says which
 //!   block is nested in it, if one is.
 //! - The **reload mode** says what a reload does. Without one it takes a restart. `[live]`: it is
-//!   taken over; `[live by f]`: `f` takes over what of it can be. `[per_setting]`: a block whose
-//!   settings have modes of their own, and are named one by one where they differ. `[computed]`: no
-//!   file says it.
+//!   taken over; `[live by f]`: `f` takes over the part that can change. `[per_setting]`: a block
+//!   whose settings have modes of their own, and are named one by one where they differ.
+//!   `[computed]`: no file says it.
 //! - `shown "Name"` puts it into what `/v1/agent/self` shows, as it is or `by` a function of it;
 //!   what has no such name is hidden. `shown ""` is for a block: its settings stand beside it.
 //! - `unsupported "what to do instead"`: nothing acts on it, so a file that changes it is refused.
@@ -44,7 +44,7 @@ use std::marker::PhantomData;
 pub enum ReloadMode {
     /// It counts from the next start on.
     Restart,
-    /// It is taken over, or what of it can be.
+    /// It is taken over, or the part that can change.
     Live,
     /// A block whose settings have modes of their own.
     PerSetting,
@@ -89,7 +89,7 @@ pub(super) struct Setting<T> {
     pub(super) read: fn(&mut T, &str, &mut BodyReader<'_>),
     /// Names it, or what is in it, where two blocks differ.
     pub(super) differ: fn(&T, &T) -> Vec<String>,
-    /// Takes over what of the second block's may change while the agent runs.
+    /// Takes over from the second block what may change while the agent runs.
     pub(super) take: fn(&mut T, &T),
     /// Its name among what is shown.
     pub(super) shown: Option<&'static str>,
@@ -106,7 +106,7 @@ pub(super) fn overlay<T: Block>(block: &mut T, r: &mut BodyReader<'_>) {
     }
 }
 
-/// Takes over what of another block's may change while the agent runs.
+/// Takes over from another block what may change while the agent runs.
 pub(super) fn take_over<T: Block>(block: &mut T, other: &T) {
     for one in T::SETTINGS {
         (one.take)(block, other);

@@ -75,7 +75,7 @@ impl std::fmt::Display for WithoutEffect {
 const NO_GOSSIP: &str = "there is no gossip between servers, nothing listens there";
 const NO_GOSSIP_PORT: &str = "there is no gossip between servers, nothing listens there; the port \
     is shown as a server's, as Nomad's clients expect";
-const NO_ACL: &str = "nobody is asked for a token: set acl { enabled = true }";
+const NO_ACL: &str = "no request needs a token: set acl { enabled = true }";
 const ACL_AT_HAND: &str = "a server has tokens, roles and policies itself; only an agent without \
     a server keeps what servers said of them";
 
@@ -85,7 +85,7 @@ pub fn without_effect(config: &super::Config) -> Vec<WithoutEffect> {
         true => super::Config::dev(),
         false => super::Config::default(),
     };
-    // Only an agent without a server asks others who asks it.
+    // Only an agent without a server queries others for a caller's identity.
     let asks = config.acl.enabled && !config.server.enabled && !config.dev;
     let unrequested = match config.acl.enabled {
         true => ACL_AT_HAND,

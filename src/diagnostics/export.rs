@@ -15,7 +15,7 @@ use crate::error::{Code, Refusal};
 
 /// The longest piece, bytes.
 const PIECE: usize = 64 << 10;
-/// Pieces that wait for whoever takes them.
+/// Pieces that wait to be sent.
 const WINDOW: usize = 8;
 /// How often a silent stream says that it is alive.
 const ALIVE: Duration = Duration::from_secs(1);
@@ -39,10 +39,10 @@ const KINDS: [&str; 11] = [
     "slice",
     "scope",
 ];
-/// Whose journals are told: this agent's, and that of the peer it may stand beside.
+/// The journals that are exported: this agent's, and that of the peer it may stand beside.
 const OWN: [&str; 2] = ["nomad", "drover"];
 
-/// What is asked for.
+/// The request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct ExportRequest {
@@ -52,7 +52,7 @@ pub struct ExportRequest {
     pub service_name: String,
     /// The agent's own file instead.
     pub on_disk: bool,
-    /// Go on with what is written later.
+    /// Continue with what is written later.
     pub follow: bool,
     /// The lines alone, not wrapped in JSON.
     #[serde(rename = "PlainText")]
@@ -122,7 +122,7 @@ async fn on_disk(path: &Path) -> Result<mpsc::Receiver<FileFrame>, Refusal> {
     let mut file = file.take(length);
     let turn = turn()?;
     let (tx, rx) = mpsc::channel(WINDOW);
-    // Nobody who reads slowly holds a thread: only while a piece is read.
+    // A slow reader holds no thread: only the reading of a piece does.
     tokio::spawn(async move {
         let _turn = turn;
         let mut offset = 0;
@@ -148,7 +148,7 @@ async fn on_disk(path: &Path) -> Result<mpsc::Receiver<FileFrame>, Refusal> {
     Ok(rx)
 }
 
-/// One of the turns of those who have something exported.
+/// One of the exports that may run at once.
 fn turn() -> Result<SemaphorePermit<'static>, Refusal> {
     TURNS.try_acquire().map_err(|_| {
         let text = format!("{MOST} have logs exported already, which is the most");
@@ -249,7 +249,8 @@ async fn journal(
     Ok(rx)
 }
 
-/// Sends what a command writes until it ends or nobody takes it; it ends with that.
+/// Sends what a command writes until the command ends or the receiver is gone; the command is ended
+/// then.
 async fn send(
     child: Child,
     first: Vec<u8>,
@@ -420,7 +421,7 @@ mod tests {
         let error = journal("/nowhere/journalctl", "nomad", since(), false).await;
         let error = error.expect_err("there is none");
         assert_eq!(error.code, Code::NotImplemented, "{error}");
-        // One that is followed ends with whoever takes it.
+        // An export that is followed ends with its receiver.
         let pid = dir.path().join("pid");
         let script = format!("echo $$ > {}; echo begun; exec sleep 1000", pid.display());
         let endless = instead(dir.path(), &script);

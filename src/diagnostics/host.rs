@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::redact;
 
-/// Whose machine is asked for.
+/// The agent whose machine is requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HostRequest {
@@ -19,11 +19,11 @@ pub struct HostRequest {
     pub server_id: String,
 }
 
-/// What an agent tells of its machine.
+/// What an agent reports of its machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct HostResponse {
-    /// Who tells.
+    /// The reporting agent.
     #[serde(rename = "AgentID")]
     pub agent_id: String,
     /// What.
@@ -61,10 +61,10 @@ pub struct DiskUsage {
     pub used_mb: i64,
 }
 
-/// The longest file that is told, bytes.
+/// The longest file that is shown, bytes.
 const MOST: usize = 256 << 10;
 
-/// Looks at the machine. It reads files and asks disks: not for a thread that serves others.
+/// Looks at the machine. It reads files and queries disks: not for a thread that serves others.
 pub fn look() -> HostData {
     HostData {
         os: system(),
@@ -137,7 +137,7 @@ fn addresses() -> Vec<BTreeMap<String, String>> {
     out
 }
 
-/// Disks of this machine: others may hang, and are not asked.
+/// Disks of this machine: remote ones may hang, and are not queried.
 fn disks(mounts: &str) -> BTreeMap<String, DiskUsage> {
     let mut seen = std::collections::BTreeSet::new();
     let mut out = BTreeMap::new();

@@ -1,9 +1,9 @@
 //! The agent's log while it is written, at a level of the listener's own.
 //!
 //! The process's subscriber carries [`layer`], one layer for each form of a line. A layer is shut
-//! off, at every place that logs, as long as nobody listens to its form; otherwise it writes each
-//! line once and hands it to those who want its level. A listener's queue is bounded: what finds no
-//! room is counted, and the number stands in its place.
+//! off, at every place that logs, as long as its form has no listeners; otherwise it writes each
+//! line once and hands it to the listeners that want its level. A listener's queue is bounded:
+//! lines that do not fit are counted, and the number stands in their place.
 
 use std::collections::VecDeque;
 use std::io;
@@ -35,10 +35,10 @@ const BYTES: usize = 512 << 10;
 const PIECE: usize = 64 << 10;
 /// How often a silent stream says that it is alive.
 const ALIVE: Duration = Duration::from_secs(1);
-/// Pieces on their way that wait for whoever sends them on.
+/// Pieces that wait to be sent on.
 const WINDOW: usize = 8;
 
-/// What of the log is asked for.
+/// Which part of the log is requested.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct MonitorRequest {
@@ -64,7 +64,7 @@ impl MonitorRequest {
     /// The least level that is shown.
     ///
     /// # Errors
-    /// 400 for one that is none.
+    /// 400 for a name that is not a level.
     pub fn level(&self) -> Result<LevelFilter, Refusal> {
         let unknown = |name| Refusal::bad_request(format!("Unknown log level: {name}"));
         match self.log_level.as_str() {
@@ -90,7 +90,7 @@ pub fn level(name: &str) -> Option<LevelFilter> {
 /// Listens from now on. The listener is gone when the receiver is. Must be called in a runtime.
 ///
 /// # Errors
-/// 400 for a level that is none; 429 where too many listen.
+/// 400 for a name that is not a level; 429 where too many listen.
 pub fn listen(request: &MonitorRequest) -> Result<mpsc::Receiver<FileFrame>, Refusal> {
     let wanted = request.level()?;
     let form = LineForm {
@@ -108,7 +108,7 @@ pub fn listeners() -> usize {
     HUB.listeners.read().len()
 }
 
-/// Sends what was logged, or that there was nothing for a while, until nobody takes it any more.
+/// Sends what was logged, or that there was nothing for a while, until the receiver is gone.
 async fn pump(listening: Listening, tx: mpsc::Sender<FileFrame>) {
     loop {
         let woken = tokio::select! {
@@ -143,11 +143,11 @@ impl LineForm {
     }
 }
 
-/// Everybody who listens to this process, whose log is one.
+/// All listeners of this process, which has one log.
 struct Hub {
     listeners: RwLock<Vec<Arc<Listener>>>,
     taken: AtomicUsize,
-    /// The most talkative level that somebody wants, by form.
+    /// The most talkative level that a listener wants, by form.
     levels: [AtomicU8; 4],
 }
 
@@ -180,7 +180,7 @@ fn of_rank(rank: u8) -> LevelFilter {
     }
 }
 
-/// A record as far as it decides who is shown it.
+/// What of a record decides which listeners get it.
 #[derive(Clone, Copy)]
 struct Weight {
     level: tracing::Level,
@@ -201,19 +201,19 @@ impl Weight {
         }
     }
 
-    /// Whether somebody who wants this level is shown it.
+    /// Whether a listener that wants this level gets it.
     fn is_shown(self, wanted: LevelFilter) -> bool {
         self.level <= wanted.min(self.most)
     }
 }
 
 impl Hub {
-    /// What somebody wants of a form.
+    /// What a listener wants of a form.
     fn wanted(&self, form: LineForm) -> LevelFilter {
         of_rank(self.levels[form.index()].load(Ordering::Relaxed))
     }
 
-    /// Changes who listens, and lets the places that log know.
+    /// Changes the listeners, and notifies the places that log.
     fn change(&self, alter: impl FnOnce(&mut Vec<Arc<Listener>>)) {
         {
             let mut listeners = self.listeners.write();
@@ -236,7 +236,7 @@ impl Hub {
     }
 }
 
-/// One who listens.
+/// A listener.
 struct Listener {
     form: LineForm,
     level: LevelFilter,
@@ -252,7 +252,7 @@ struct Queue {
 }
 
 impl Listener {
-    /// Never waits: what finds no room is lost.
+    /// Never waits: what does not fit is lost.
     fn put(&self, line: &[u8]) {
         let mut queue = self.queue.lock();
         if queue.lines.len() >= LINES || queue.bytes + line.len() > BYTES {
@@ -349,7 +349,7 @@ impl Listening {
 
 impl Drop for Listening {
     fn drop(&mut self) {
-        // First the room, so that where nobody is seen to listen there is room for all.
+        // First the capacity, so that where no listener is seen all of the capacity is free.
         HUB.taken.fetch_sub(1, Ordering::Relaxed);
         HUB.change(|all| all.retain(|one| !Arc::ptr_eq(one, &self.0)));
     }
@@ -382,7 +382,7 @@ where
     }
 }
 
-/// Lets through what somebody listens to.
+/// Lets through what a listener wants.
 struct MonitorFilter(LineForm);
 
 impl<S> Filter<S> for MonitorFilter {
@@ -402,7 +402,7 @@ impl<S> Filter<S> for MonitorFilter {
     }
 }
 
-/// Hands the lines of a form to those who listen to it.
+/// Hands the lines of a form to its listeners.
 struct Lines(LineForm);
 
 impl<'a> MakeWriter<'a> for Lines {

@@ -5,7 +5,7 @@ use drover_testkit::until;
 
 static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// One test at a time counts who listens to this process, and begins when nobody does: the
+/// One test at a time counts the listeners of this process, and begins when there are none: the
 /// listeners of a test that ended go with its runtime, which is after its turn.
 pub(crate) async fn turn() -> impl Drop {
     let turn = TURN.lock().await;

@@ -1,10 +1,9 @@
 //! Profiles of this process, under the names of Go's `net/http/pprof`.
 //!
 //! Processor time is sampled by a signal (SIGPROF, 99 times in a second of processor time), which
-//! finds whoever runs wherever he is. What the handler does there allocates nothing and waits for
-//! nothing; where the unwinder or the loader themselves were met, the sample is left out. The
-//! signal is off as soon as the time is over or nobody waits for the profile any more, before names
-//! are looked up.
+//! interrupts the running thread at any point. What the handler does there allocates nothing and
+//! waits for nothing; where the unwinder or the loader themselves were met, the sample is left out.
+//! The signal is off as soon as the time is over or the caller is gone, before names are looked up.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -31,7 +30,7 @@ const LEFT_OUT: [&str; 3] = ["libgcc", "ld-linux", "vdso"];
 /// One at a time: there is one signal.
 static TURN: Semaphore = Semaphore::const_new(1);
 
-/// What is asked for.
+/// The request.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub struct ProfileRequest {
@@ -91,8 +90,8 @@ fn headers<const N: usize>(own: [(&str, String); N]) -> BTreeMap<String, String>
 /// Makes a profile. Must be called in a runtime.
 ///
 /// # Errors
-/// 400 for a time out of bounds; 404 for a name that is none; 429 while another is made; 501 for
-/// what drover cannot tell.
+/// 400 for a time out of bounds; 404 for an unknown name; 429 while another is made; 501 for what
+/// drover cannot measure.
 pub async fn profile(request: &ProfileRequest) -> Result<ProfileResponse, Refusal> {
     let name = request.profile.as_str();
     match name {
@@ -109,12 +108,12 @@ pub async fn profile(request: &ProfileRequest) -> Result<ProfileResponse, Refusa
         )),
         "heap" | "allocs" => Err(absent(
             &format!("the {name} profile is"),
-            "its allocator keeps no samples of what was allocated where; GET /v1/metrics tells how \
+            "its allocator keeps no samples of what was allocated where; GET /v1/metrics shows how \
              much memory the agent holds",
         )),
         "block" | "mutex" => Err(absent(
             &format!("the {name} profile is"),
-            "its locks keep no samples of who waits; GET /v1/agent/pprof/goroutine tells where \
+            "its locks keep no samples of waiting; GET /v1/agent/pprof/goroutine shows where \
              threads are",
         )),
         name => Err(Refusal::not_found(format!("Unknown profile: {name}"))),
@@ -137,7 +136,7 @@ async fn looked_up(name: &str, debug: i64) -> Result<ProfileResponse, Refusal> {
 }
 
 async fn cpu(request: &ProfileRequest) -> Result<ProfileResponse, Refusal> {
-    // Nomad's clients send 0 where they were told nothing.
+    // Nomad's clients send 0 where no time was given.
     let seconds = match request.seconds {
         0 => USUAL,
         seconds => seconds,
@@ -151,7 +150,7 @@ async fn cpu(request: &ProfileRequest) -> Result<ProfileResponse, Refusal> {
         return Err(Refusal::new(Code::TooManyRequests, text));
     };
     let (seconds, debug) = (Duration::from_secs(seconds), request.debug);
-    // Gone with whoever waits for the profile.
+    // Dropped with the caller that waits for the profile.
     let (waiting, gone) = mpsc::channel::<()>();
     // The runtime waits for it at its end: a signal that is still on would kill what is run next in
     // the same process. What the thread took goes back with it, which is much.
@@ -176,7 +175,7 @@ async fn cpu(request: &ProfileRequest) -> Result<ProfileResponse, Refusal> {
     made.map_err(|error| Refusal::internal(format!("processor time cannot be sampled: {error}")))
 }
 
-/// Samples for a while, or until nobody waits.
+/// Samples for a while, or until the caller is gone.
 fn sampled(time: Duration, gone: &mpsc::Receiver<()>) -> Result<Measured, pprof::Error> {
     let _forgotten = Forgotten;
     let guard = pprof::ProfilerGuardBuilder::default()

@@ -23,7 +23,7 @@ pub(super) struct Function {
 /// A place in a program: one function, and those that were put into it.
 pub(super) type Place = Vec<(Function, u32)>;
 
-/// Where somebody was, how often.
+/// A call stack and how often it was seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sample {
     /// From the inside out.
@@ -189,7 +189,7 @@ impl Measured {
     }
 }
 
-/// A place, and whatever functions of it are new.
+/// A place, and its functions that are new.
 fn location<'a>(
     id: u64,
     place: &'a Place,

@@ -1,4 +1,4 @@
-//! What of an environment or a command line is not told.
+//! What of an environment or a command line is hidden.
 //!
 //! Names decide, and the looks of a value where its name says nothing: better one value too many is
 //! hidden than one too few shown.
@@ -6,7 +6,7 @@
 /// What stands where a secret was.
 pub const REDACTED: &str = "<redacted>";
 
-/// Parts of names whose values are kept to oneself.
+/// Parts of names whose values are hidden.
 const NAMES: [&str; 16] = [
     "TOKEN",
     "SECRET",
@@ -26,7 +26,7 @@ const NAMES: [&str; 16] = [
     "DSN",
 ];
 
-/// Names that hold such a part and tell nothing.
+/// Names that hold such a part and are harmless.
 const HARMLESS: [&str; 5] = [
     "SSH_AUTH_SOCK",
     "XDG_SESSION_ID",
@@ -49,7 +49,7 @@ fn gives_itself_away(value: &str) -> bool {
         || uuid::Uuid::try_parse(value.trim()).is_ok()
 }
 
-/// The value of a name as it may be told.
+/// The value of a name as it may be shown.
 pub fn value(name: &str, value: &str) -> String {
     match !value.is_empty() && (is_secret(name) || gives_itself_away(value)) {
         true => REDACTED.to_owned(),
@@ -57,7 +57,7 @@ pub fn value(name: &str, value: &str) -> String {
     }
 }
 
-/// A text whose addresses tell no password (`scheme://user:password@host`).
+/// A text whose addresses show no password (`scheme://user:password@host`).
 fn without_password(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -83,7 +83,7 @@ fn covered(place: &str) -> String {
     let authority = place.split(['/', '?', '#']).next().unwrap_or_default();
     match before.split_once(':') {
         Some((user, _)) if !user.contains('@') => format!("{user}:{REDACTED}@{host}"),
-        // Who needs no password is perhaps a token.
+        // A user without a password may be a token.
         None if !authority.contains('@') => place.to_owned(),
         _ => format!("{REDACTED}@{host}"),
     }
@@ -108,9 +108,10 @@ pub fn text(text: &str) -> String {
     without_password(text)
 }
 
-/// Fields of the API's objects that hold what their owner wrote, secrets among it. Documents do
-/// not tell of which struct an object is, and a class belongs to a field of a struct: so names are
-/// listed here, and hold wherever they stand. What a job says that is sensitive has to be covered.
+/// Fields of the API's objects that hold what their owner wrote, which may include secrets.
+/// Documents do not say of which struct an object is, and a class belongs to a field of a struct:
+/// therefore names are listed here, and apply wherever they occur. All sensitive fields of a job
+/// have to be covered.
 const WHOLE: [&str; 18] = [
     "GetterHeaders",
     "GetterOptions",
@@ -161,7 +162,7 @@ fn is_key(text: &str) -> bool {
     text.contains("PRIVATE KEY-----") || (text.starts_with("eyJ") && text.contains('.'))
 }
 
-/// The words of a command line as they may be told.
+/// The words of a command line as they may be shown.
 pub fn words(words: impl Iterator<Item = String>) -> Vec<String> {
     let mut of_secret = false;
     let reported = words.map(|word| {
@@ -217,7 +218,7 @@ mod tests {
         assert_eq!(value("DATABASE_URL", url), reported);
     }
 
-    /// Addresses with a password, and what is told of them; `*` is what stands in its place.
+    /// Addresses with a password, and what is shown of them; `*` is what stands in its place.
     const ADDRESSES: [(&str, &str); 19] = [
         ("https://me:canary@h/x", "https://me:*@h/x"),
         ("https://canary@h/x", "https://*@h/x"),

@@ -1,7 +1,8 @@
-//! What a server makes of its history: it is told, proved, explained, replayed, and kept elsewhere.
+//! What a server makes of its history: it is shown, proved, explained, replayed, and kept
+//! elsewhere.
 //!
 //! - [`record`] is what an event looks like outside, one document for every export and stream;
-//!   [`audit`] tells who changed what, when and why, and [`explain`] makes a decision again and
+//!   [`audit`] shows who changed what, when and why, and [`explain`] makes a decision again and
 //!   compares it with what was committed.
 //! - [`proof`] signs and verifies checkpoints of the log; [`replay`] folds a log into fresh tables
 //!   from outside, and [`rebuild`] makes the tables again beside the ones in use.
@@ -11,7 +12,7 @@
 //! What it must not know: HTTP, the command line, reactors, how Raft decides.
 //!
 //! Invariants: nothing here changes a table or an event; what is written has its final name only
-//! when it is whole and on the disk; what is read back is checked before anybody relies on it.
+//! when it is whole and on the disk; what is read back is checked before anything relies on it.
 
 pub mod audit;
 pub mod backup;

@@ -51,21 +51,21 @@ pub enum ReplayError {
     /// A database has a schema that this program does not know.
     #[error(transparent)]
     Schema(#[from] SchemaError),
-    /// The log does not reach the index asked for.
+    /// The log does not reach the requested index.
     #[error("the log ends before index {wanted}: {next} is next")]
     Short {
-        /// The index asked for.
+        /// The requested index.
         wanted: u64,
         /// The index after the last one.
         next: u64,
     },
-    /// The log begins above zero, and the state it goes on from is not there.
-    #[error("the log begins at index {first}, and no state is kept that it goes on from")]
+    /// The log begins above zero, and the state it continues from is missing.
+    #[error("the log begins at index {first}, and no state is kept that it continues from")]
     NoBeginning {
         /// The first index there is.
         first: u64,
     },
-    /// Whoever asked for it wants it no more.
+    /// The caller wants it no more.
     #[error("cancelled")]
     Cancelled,
     /// There is hardly any space left, and what serves needs it.
@@ -83,10 +83,10 @@ pub enum ReplayError {
         /// Bytes that must be.
         needed: u64,
     },
-    /// The state that the log goes on from cannot be read.
-    #[error("the state that the log goes on from cannot be read")]
+    /// The state that the log continues from cannot be read.
+    #[error("the state that the log continues from cannot be read")]
     Base(#[source] std::io::Error),
-    /// The state that the log goes on from is not the one that was written.
+    /// The state that the log continues from is not the one that was written.
     #[error("the snapshot {} is damaged", path.display())]
     Foundation {
         /// The snapshot.
@@ -95,10 +95,10 @@ pub enum ReplayError {
         #[source]
         source: StorageError,
     },
-    /// The index lies below the state that the log goes on from.
+    /// The index lies below the state that the log continues from.
     #[error("the state at index {wanted} is gone: what is kept begins at {first}")]
     Gone {
-        /// The index asked for.
+        /// The requested index.
         wanted: u64,
         /// The first one there is.
         first: u64,
@@ -157,8 +157,8 @@ pub struct Replayed {
     pub took: Duration,
 }
 
-/// Folds the log in `log_dir` from its beginning to `to` (to the last committed index it knows
-/// of, if `None`) into new projections in `scratch`, an empty directory. `progress` hears the
+/// Folds the log in `log_dir` from its beginning to `to` (to the last committed index it knows of,
+/// if `None`) into new projections in `scratch`, an empty directory. `progress` is called with the
 /// index reached after each batch, and the last one. Where the server drops what is being read, it
 /// begins again with what is kept.
 ///
@@ -217,7 +217,7 @@ fn unfold_fast(
     fold_up_to(log, begun, last, progress)
 }
 
-/// Lets a fold that stands just before the index `from` go on up to `last`, and commits it.
+/// Lets a fold that stands just before the index `from` continue up to `last`, and commits it.
 fn fold_up_to(
     log: &dyn Readable,
     (mut fold, from): (Fold, u64),
@@ -241,8 +241,8 @@ fn fold_up_to(
     Ok((entries, fold.finish()?))
 }
 
-/// Folds a log from the state it goes on from, or from nothing, up to `last` into projections that
-/// hold nothing yet and nobody reads meanwhile: each row is written once.
+/// Folds a log from the state it continues from, or from nothing, up to `last` into projections
+/// that are empty and have no readers meanwhile: each row is written once.
 ///
 /// # Errors
 /// As [`replay`]; a state whose digests are not those it says; a `last` below that state.
@@ -261,7 +261,7 @@ pub fn unfold(
     Ok(fold_up_to(log, (fold, from), last, progress)?.1)
 }
 
-/// Goes on as [`unfold`] behind what it gave.
+/// Continues behind what [`unfold`] gave, in the same way.
 ///
 /// # Errors
 /// As [`replay`]; a `last` below what there is.
@@ -307,7 +307,7 @@ pub(crate) fn lay(base: &SnapshotDir, writer: &mut Writer) -> Result<u64, Replay
     Ok(position.index)
 }
 
-/// The state that a log goes on from: the earliest kept beside it that the log follows without a
+/// The state that a log continues from: the earliest kept beside it that the log follows without a
 /// gap; none where the log begins with nothing.
 ///
 /// # Errors
@@ -424,8 +424,8 @@ pub(crate) fn reached(batch: &[Recorded]) -> u64 {
     batch.last().map_or(0, |recorded| recorded.index)
 }
 
-/// Goes on as a fold behind what projections have; empty ones begin with the state that the log
-/// goes on from. Answers the next index too.
+/// Continues as a fold behind what projections have; empty ones begin with the state that the log
+/// continues from. Answers the next index too.
 pub(crate) fn begin(
     log_dir: &Path,
     log: &dyn Readable,

@@ -7,7 +7,7 @@ use crate::error::chain;
 use crate::history::testing::write_log;
 use crate::log::LogEngine;
 
-/// A log with a membership and an event of a kind that nobody knows yet.
+/// A log with a membership and an event of a kind that is not known yet.
 fn log_from_the_future(dir: &Path) -> PathBuf {
     let path = dir.join("log");
     let options = crate::log::LogOptions {

@@ -1,5 +1,5 @@
-//! A job as clients send it: what was not said is absent, so canonicalisation can tell it from
-//! zero.
+//! A job as clients send it: what was not said is absent, so canonicalisation can distinguish it
+//! from zero.
 
 use super::normal::{self, FieldError};
 use super::{admit, canonical};

@@ -1,8 +1,8 @@
-//! What one specification may cost, whoever evaluates which part of it: steps, bytes, time.
+//! What one specification may cost, in all parts of its evaluation: steps, bytes, time.
 //!
 //! Everything that works for one text shares one budget: the text itself, variable files, every
-//! template of the JSON form. It is asked *before* work is done, reading included: what a call will
-//! build follows from its arguments, what the parser will do from the text.
+//! template of the JSON form. The budget is checked *before* work is done, reading included: what a
+//! call will build follows from its arguments, what the parser will do from the text.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -78,7 +78,7 @@ impl Budget {
     pub(super) fn look(&self) -> Result<(), String> {
         self.looked.set(self.steps.get());
         if Instant::now() >= self.end {
-            // Nothing goes on after that, also not what `try` would try next.
+            // Nothing continues after that, not even what `try` would try next.
             self.steps.set(0);
             self.looked.set(0);
             return Err(format!("Evaluating this takes longer than {TIME:?}."));
@@ -98,8 +98,8 @@ impl Budget {
     }
 }
 
-/// What a call of a function costs beyond its result, whose weight is at most in proportion to what
-/// is said here; known before it runs. Searches for patterns charge each round themselves.
+/// What a call of a function costs beyond its result, whose weight is at most in proportion to this
+/// cost; known before it runs. Searches for patterns charge each round themselves.
 pub(super) fn forecast(name: &str, args: &[Value]) -> Cost {
     let all: u64 = args.iter().map(Value::weight).sum();
     let plain = Cost {
@@ -192,7 +192,7 @@ fn product(args: &[Value]) -> Cost {
         rows = rows.saturating_mul(count);
     }
     if rows > MOST_ROWS {
-        // The function itself refuses that, and says so better.
+        // The function itself refuses that, with a better message.
         return Cost::default();
     }
     Cost {

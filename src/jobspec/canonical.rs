@@ -1,7 +1,7 @@
 //! Canonical defaults of every part of a job, over the API's form: what was said stays, what was
 //! not is filled. A default that is the same in every job is in its field's line
 //! ([`drover_events::field`]), and [`fill`] sets it; here is what follows from other fields, and
-//! which blocks are there though nobody said them.
+//! which blocks exist by default.
 
 use super::canonical_service as service;
 use drover_events::field::{Field, Specified};

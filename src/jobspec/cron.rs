@@ -95,7 +95,7 @@ struct CronField {
 enum Special {
     /// The last day of the month.
     Last,
-    /// The last weekday of the month that is none of the weekend.
+    /// The last weekday of the month that is not on the weekend.
     LastWorkday,
     /// The working day nearest to a day of the month, in the same month.
     Nearest(u32),
@@ -408,7 +408,7 @@ impl Launches {
 }
 
 /// When a periodic job is launched next after a time (Unix nanoseconds); none if never, or if its
-/// specification is none.
+/// specification is invalid.
 #[must_use]
 pub fn next_launch(periodic: &PeriodicConfig, after: i64) -> Option<i64> {
     Launches::of(periodic).ok()?.after(after)

@@ -1,5 +1,5 @@
-//! Applies the decode table to an evaluated tree: out comes a job in the API's JSON form, with
-//! only what was said in it. Every problem is reported; decoding goes on after each.
+//! Applies the decode table to an evaluated tree: out comes a job in the API's JSON form, with only
+//! what was said in it. Every problem is reported; decoding continues after each.
 
 use super::diagnostic::{Diagnostics, SourceText};
 use super::duration;

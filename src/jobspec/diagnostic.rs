@@ -46,7 +46,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// How many problems are kept; more would help nobody.
+/// How many problems are kept; more would not help.
 const MAX_KEPT: usize = 100;
 
 /// Every problem found, printed one to a line.
@@ -135,7 +135,7 @@ impl SourceText {
         }
     }
 
-    /// The text of a range; empty where the range is none of this text's.
+    /// The text of a range; empty where the range is not in this text.
     pub fn slice(&self, span: &Range<usize>) -> &str {
         self.text.get(span.clone()).unwrap_or("")
     }

@@ -34,7 +34,7 @@ pub struct Input<'a> {
     pub files: Vec<(String, String)>,
     /// `-var name=value`, the last wins.
     pub flags: Vec<(String, String)>,
-    /// Refuse values for variables nobody declared.
+    /// Refuse values for variables that are not declared.
     pub strict: bool,
     /// Which functions may be called.
     pub functions: Functions,

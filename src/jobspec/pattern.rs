@@ -17,8 +17,8 @@ const SMALL: usize = 256 << 10;
 const MOST: usize = 64;
 const MOST_BYTES: usize = 32 << 10;
 
-/// The expressions of a job's constraints and affinities. Each is compiled once, and none of too
-/// many.
+/// The expressions of a job's constraints and affinities. Each is compiled once, and none where
+/// there are too many.
 #[derive(Debug, Default)]
 pub(super) struct Patterns {
     faults: BTreeMap<String, String>,
@@ -45,7 +45,7 @@ impl Patterns {
         })
     }
 
-    /// Why one of them is none.
+    /// Why one of them is invalid.
     pub(super) fn fault(&self, text: &str) -> Option<&str> {
         self.faults.get(text).map(String::as_str)
     }
@@ -82,7 +82,7 @@ fn compile(text: &str) -> Result<(), String> {
 /// Compiles an expression that is looked for in long texts.
 ///
 /// # Errors
-/// Why it is none, or that it is too long.
+/// Why it is invalid, or that it is too long.
 pub(super) fn compile_small(text: &str) -> Result<Regex, String> {
     check(text)?;
     let built = RegexBuilder::new(text).size_limit(SMALL).build();

@@ -272,7 +272,7 @@ mod tests {
         for text in [
             format!("a = {{ {many} }}\n"),
             format!("a = \"${{ {{ {many} }} }}\"\n"),
-            // What only looks like the beginning of code, or like a heredoc that goes on.
+            // What only looks like the beginning of code, or like a heredoc that continues.
             format!("a = \"$${{\"\nb = {{ {many} }}\n"),
             format!("a = \"%%{{\"\nb = {{ {many} }}\n"),
             format!("a = <<E\nE\nb = {{ {many} }}\n"),

@@ -101,7 +101,7 @@ pub(super) fn head(b: &HclBlock) -> Location {
     Some(start.start..end)
 }
 
-/// What a `dynamic` block says before anything of it is evaluated.
+/// What a `dynamic` block says before any part of it is evaluated.
 struct Dynamic<'b> {
     name: String,
     for_each: &'b Expression,

@@ -1,8 +1,8 @@
 //! Values of the language: null, booleans, numbers, strings, lists and maps.
 //!
-//! The type system behind HCL tells lists from tuples and sets, and maps from objects. Nothing
-//! that a job specification can express depends on it beyond what `types.rs` converts, so there is
-//! one of each here.
+//! The type system behind HCL distinguishes lists from tuples and sets, and maps from objects.
+//! Nothing that a job specification can express depends on it beyond what `types.rs` converts, so
+//! there is one of each here.
 
 use std::collections::BTreeMap;
 

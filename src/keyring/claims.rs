@@ -30,7 +30,7 @@ pub struct WorkloadIdentity {
     pub audience: Vec<String>,
     /// How long the token is good for, in nanoseconds; 0 means as long as the allocation lives.
     pub ttl_ns: i64,
-    /// Claims asked for beyond the usual ones.
+    /// Claims requested beyond the usual ones.
     pub extra: BTreeMap<String, String>,
 }
 
@@ -62,7 +62,7 @@ pub struct Claims {
     pub nbf: i64,
     /// `region:namespace:job:group:task:identity`.
     pub sub: String,
-    /// Claims asked for beyond the usual ones.
+    /// Claims requested beyond the usual ones.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub extra_claims: BTreeMap<String, String>,
 }

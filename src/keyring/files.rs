@@ -86,7 +86,7 @@ impl Keystore {
         replace(&RealFiles, dir, WRAP_FILE, wrap)
     }
 
-    /// Opens a keystore to read it: nothing is made. None: there is none.
+    /// Opens a keystore to read it: nothing is made. `None` where there is no keystore.
     ///
     /// # Errors
     /// As those of [`Keystore::open`].

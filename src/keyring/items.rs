@@ -35,7 +35,7 @@ pub(super) fn read(json: &[u8]) -> serde_json::Result<Map<String>> {
     Ok(items.collect())
 }
 
-/// What a JSON text says, whose form was checked; none: it is no text, or half a character.
+/// What a JSON text says, whose form was checked; `None` where it is no text, or half a character.
 fn unescaped(raw: &str) -> Option<Text> {
     let mut rest = raw.strip_prefix('"')?.strip_suffix('"')?;
     // No escape is shorter than what it stands for: the text never moves to a larger place.

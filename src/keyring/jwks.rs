@@ -1,4 +1,4 @@
-//! The public keys as a JSON Web Key Set (RFC 7517, RFC 8037), for whoever checks identities.
+//! The public keys as a JSON Web Key Set (RFC 7517, RFC 8037), for services that check identities.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;

@@ -76,7 +76,7 @@ async fn kr_03_users_are_told_to_wait_until_a_key_is_active() {
         async move { keyring.wait_active().await.id().to_owned() }
     });
     keyring.generate("key-1".to_owned(), NOW).expect("a key");
-    // The file is there; the event is not, so nobody may use the key.
+    // The file is there; the event is not, so the key may not be used.
     assert!(matches!(keyring.active(), Err(KeyringError::NotReady)));
     keyring.activate("key-1").expect("its material is here");
     let waited = tokio::time::timeout(Duration::from_secs(10), waiter).await;
@@ -363,12 +363,12 @@ fn what_was_verified_once_holds_while_its_key_is_here_and_its_times_allow() {
         verified.claims(&keyring, &token, late),
         Err(KeyringError::Token("token is expired"))
     ));
-    // Another token is another, whoever asks for it here.
+    // Another token has a result of its own, also when it is checked here.
     let (signed, _) = token.rsplit_once('.').expect("three parts");
     let forged = format!("{signed}.{}", "A".repeat(86));
     assert!(verified.claims(&keyring, &forged, NOW).is_err());
     assert_eq!(verified.signatures(), 2);
-    // What is none is looked at once as well.
+    // An invalid token is checked only once as well.
     let none = Verified::default();
     for _ in 0..3 {
         assert!(matches!(

@@ -9,9 +9,8 @@
 //! them that only the server's user may read.
 //!
 //! What it must not know: what is in the log (its files are written as the log's are), projections,
-//! Raft, HTTP. Whoever creates a key keeps this order:
-//! **file synced → event committed → first use** ([`Keyring::generate`], then the event, then
-//! [`Keyring::activate`]).
+//! Raft, HTTP. A caller that creates a key keeps this order: **file synced → event committed →
+//! first use** ([`Keyring::generate`], then the event, then [`Keyring::activate`]).
 //!
 //! Invariants:
 //! - Everything encrypted or signed carries the id of its key.
@@ -50,7 +49,7 @@ pub use ring::Keyring;
 pub use rules::{KeyUse, check_delete};
 pub use verified::Verified;
 
-/// Why the keyring could not do what it was asked.
+/// Why the keyring could not do what was requested.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyringError {
     /// No key is active yet: a fresh cluster, or one still being restored. Try again.
@@ -78,7 +77,7 @@ pub enum KeyringError {
     /// The ciphertext was not made by this key for this place, or was changed.
     #[error("cannot decrypt with key {0:?}: ciphertext does not fit its key and place")]
     Sealed(String),
-    /// A token that is no workload identity, is expired, or was signed by somebody else.
+    /// A token that is no workload identity, is expired, or was signed with another key.
     #[error("invalid identity token: {0}")]
     Token(&'static str),
     /// The active key must stay.

@@ -131,7 +131,7 @@ impl Keyring {
     /// The active key.
     ///
     /// # Errors
-    /// [`KeyringError::NotReady`] while there is none.
+    /// [`KeyringError::NotReady`] while there is no active key.
     pub fn active(&self) -> Result<Arc<RootKey>, KeyringError> {
         self.active.borrow().clone().ok_or(KeyringError::NotReady)
     }

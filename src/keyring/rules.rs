@@ -2,7 +2,7 @@
 
 use super::KeyringError;
 
-/// What is known about a key when somebody wants it gone.
+/// What is known about a key when its removal is requested.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KeyUse {
     /// It is the key that new things are encrypted and signed with.
@@ -14,7 +14,7 @@ pub struct KeyUse {
 }
 
 /// Whether a key may be removed (KR-08): never the active one; one in use only when `force` says
-/// that whoever asks knows what is lost.
+/// that the caller knows what is lost.
 ///
 /// # Errors
 /// [`KeyringError::ActiveKey`], [`KeyringError::KeyInUse`]; the texts are those that clients know.

@@ -1,5 +1,5 @@
-//! Secrets of tokens and of volumes as they lie in the log: ciphertext for those who may read them
-//! again. Those of tokens are found by a hash, which is the table's.
+//! Secrets of tokens and of volumes as they lie in the log: ciphertext for callers that may read
+//! them again. Those of tokens are found by a hash, which is the table's.
 
 use std::collections::BTreeMap;
 

@@ -5,8 +5,9 @@ use std::sync::{Arc, OnceLock};
 
 use super::{Claims, Keyring, KeyringError, token};
 
-/// What came of verifying one token, once that was done: its claims, or why it is none; all clones
-/// know it. What the claims allow is not kept: that is asked of the state each time.
+/// What came of verifying one token, once that was done: its claims, or why it is invalid; all
+/// clones share the result. What the claims allow is not kept: that is read from the state each
+/// time.
 #[derive(Clone, Debug, Default)]
 pub struct Verified(Arc<Inside>);
 
@@ -17,9 +18,9 @@ struct Inside {
 }
 
 impl Verified {
-    /// The claims of a token that was signed here and is good at this moment, Unix nanoseconds. Of
-    /// a token that was verified before only what may have changed is looked at again: whether its
-    /// key is still here, and its times. One that was none stays so. Where its key was not here
+    /// The claims of a token that was signed here and is good at this moment, Unix nanoseconds. For
+    /// a token that was verified before, only what may have changed is checked again: whether its
+    /// key is still here, and its times. An invalid token stays invalid. Where its key was not here
     /// nothing was verified.
     ///
     /// # Errors

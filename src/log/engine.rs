@@ -54,7 +54,8 @@ impl LogEngine {
         files
             .sync_dir(above)
             .map_err(|e| LogError::io("sync", above, e))?;
-        // The same of what lies further up, where this may be asked for: it was made with it.
+        // The directories further up are synced too, as they may be new as well; a failure there is
+        // ignored.
         let mut above = above;
         while super::file::parent_dir(above) != above && above != Path::new(".") {
             above = super::file::parent_dir(above);
@@ -116,7 +117,7 @@ impl LogEngine {
     }
 
     /// Queues entries as [`append`](Self::append) does, and drops what lies before them once they
-    /// are durable; where they cannot be written nothing is dropped, which `done` hears.
+    /// are durable; where they cannot be written nothing is dropped, and `done` gets the error.
     ///
     /// # Errors
     /// As [`append`](Self::append).
@@ -212,9 +213,9 @@ impl LogEngine {
         self.shared.state.lock().vote.clone()
     }
 
-    /// Tells up to where the log is committed, with what the caller wants back after a restart.
-    /// It is written with the next batch, within the mark's delay at the latest, and never
-    /// synced for its own sake: after a crash an older position may be found.
+    /// Reports up to where the log is committed, with what the caller wants back after a restart.
+    /// It is written with the next batch, within the mark's delay at the latest, and never synced
+    /// for its own sake: after a crash an older position may be found.
     pub fn commit(&self, index: u64, position: Bytes) {
         let mut state = self.shared.state.lock();
         if state.committed_index().is_none_or(|c| index >= c) {
@@ -257,8 +258,8 @@ impl LogEngine {
     }
 
     /// Drops the entries up to `index`, inclusive, and remembers `position`, which may lie beyond
-    /// the last entry (a snapshot was installed): appending then goes on after it. They cannot be
-    /// read from now on, unless `done` hears that it failed.
+    /// the last entry (a snapshot was installed): appending then continues after it. They cannot be
+    /// read from now on, unless `done` gets a failure.
     ///
     /// # Errors
     /// If the log has stopped.
@@ -298,7 +299,7 @@ impl LogEngine {
     }
 
     /// Ends the segment that is written, if it holds anything: it can be sealed, and dropped, while
-    /// the log goes on in another. Waits for the disk.
+    /// the log continues in another. Waits for the disk.
     ///
     /// # Errors
     /// If a write failed or the log has stopped.
@@ -306,7 +307,7 @@ impl LogEngine {
         self.wait_for(Job::Roll)
     }
 
-    /// Announces the tree's state after `index`, so that a purge beyond the last entry can go on
+    /// Announces the tree's state after `index`, so that a purge beyond the last entry can continue
     /// from it (a Raft snapshot carries it).
     pub fn set_base(&self, index: u64, range: CompactRange) {
         self.shared.state.lock().base = Some((index, range));
@@ -410,7 +411,7 @@ impl LogEngine {
         self.shared.segments.infos()
     }
 
-    /// Whether there is room.
+    /// Whether there is space.
     pub fn space(&self) -> DiskSpace {
         self.shared.state.lock().space
     }

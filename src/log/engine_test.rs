@@ -378,7 +378,7 @@ fn a_reader_beside_a_busy_writer_sees_no_damage() {
                 }
             }
         });
-        // Who gave up here would leave it writing for ever: what is wrong is told afterwards.
+        // Giving up here would leave it writing for ever: errors are reported afterwards.
         let look = || {
             match ReadOnlyLog::open(dir.path()) {
                 Ok(reader) => {

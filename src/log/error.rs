@@ -18,7 +18,7 @@ pub enum LogError {
         #[source]
         source: Arc<io::Error>,
     },
-    /// No space left; nothing of this call was kept, and the log goes on when there is space.
+    /// No space left; nothing of this call was kept, and the log continues when there is space.
     #[error("log: no space left on the device of {}", path.display())]
     DiskFull {
         /// The log's directory or file.
@@ -76,7 +76,7 @@ pub enum LogError {
     /// The index is below the first one kept.
     #[error("log: index {index} is below the first one kept, {first}")]
     Purged {
-        /// The index asked for.
+        /// The requested index.
         index: u64,
         /// The first index there is.
         first: u64,

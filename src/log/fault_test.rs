@@ -40,7 +40,7 @@ fn entry(index: u64, life: u64) -> Entry {
     }
 }
 
-/// What a call's callback hears.
+/// The result that a call's callback gets.
 fn wait(call: impl FnOnce(OnSynced) -> Result<(), LogError>) -> Result<(), LogError> {
     let (tx, rx) = mpsc::sync_channel(1);
     call(Box::new(move |result| {
@@ -336,8 +336,8 @@ fn an_entry_that_is_to_be_replaced_is_never_told_to_be_committed() {
     }
 }
 
-/// A log whose writer is held back while it is told to truncate, to append and to commit. A sync
-/// fails after so many that work, where that is said.
+/// A log whose writer is held back while it has to truncate, to append and to commit. With `syncs`,
+/// a sync fails after so many that work.
 fn replaced_while_busy(disk: &FakeDisk, syncs: Option<u64>) -> LogEngine {
     let log = open(disk, options()).unwrap();
     append(&log, 0, 9, 1).unwrap();
@@ -418,7 +418,7 @@ fn a_truncation_that_has_no_room_leaves_the_log_as_it_was() {
     append(&log, 1, 100, 1).unwrap();
     append(&log, 100, 200, 1).unwrap();
     assert!(log.segments().len() > 2);
-    // The segment to go back to is told the vote before the later ones go.
+    // The segment to go back to gets the vote before the later ones are removed.
     wait(|done| log.save_vote(Bytes::from_static(b"vote"), done)).unwrap();
     disk.set_capacity(Some(disk.used()));
     let full = wait(|done| log.truncate_after(None, done)).unwrap_err();

@@ -1,4 +1,4 @@
-//! The file layer: what the engine asks of the operating system, and nothing more.
+//! The file layer: what the engine requests of the operating system, and nothing more.
 //!
 //! A trait because the crash tests need a disk that drops unsynced writes, tears them, flips bits
 //! and runs full.
@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How often a lock is asked for before it counts as held.
+/// How often a lock is tried before it counts as held.
 const LOCK_TRIES: u32 = 25;
 /// Time between two tries.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     /// A sync that does nothing would go unnoticed until the power goes: what cannot be synced
-    /// shows that the kernel is asked.
+    /// shows that the kernel is called.
     #[test]
     fn a_sync_is_one_of_the_kernel() {
         let (read_end, _write_end) = rustix::pipe::pipe().unwrap();

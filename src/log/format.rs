@@ -245,7 +245,7 @@ pub(super) fn sealed_name(first: u64) -> String {
     format!("{first:020}.seal")
 }
 
-/// The first index a segment's name tells; 0 if it is no segment's name.
+/// The first index that a segment's name holds; 0 if it is no segment's name.
 pub(super) fn index_of_name(name: &str) -> u64 {
     name.split('.')
         .next()

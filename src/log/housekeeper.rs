@@ -207,7 +207,7 @@ fn seal_all(shared: &Arc<LogShared>) -> Result<(), LogError> {
     Ok(())
 }
 
-/// Keeps the file of a segment that nobody reads any more, or removes it.
+/// Keeps the file of a segment that is no longer read, or removes it.
 fn discard(shared: &LogShared, segment: Arc<Segment>) -> Result<(), LogError> {
     let path = segment.path().clone();
     let unused = Arc::try_unwrap(segment).is_ok();

@@ -178,7 +178,7 @@ fn accept(
             return fits;
         }
         Record::Vote => locals.vote = Some(Bytes::copy_from_slice(body)),
-        // What is not here is not told to be committed: an older drover wrote such records.
+        // Entries that are not here do not count as committed: an older drover wrote such records.
         Record::Committed if frame.index >= first + offsets.len() as u64 => {}
         Record::Committed => locals.committed = position(),
         Record::Purged => locals.purged = position(),

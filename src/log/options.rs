@@ -11,7 +11,7 @@ pub enum OnFull {
     /// succeed once there is space.
     Fail,
     /// The writer holds what is queued, unacknowledged, and tries again until there is space. For
-    /// callers (Raft) to whom a failed append is fatal.
+    /// callers (Raft) for which a failed append is fatal.
     Wait,
 }
 

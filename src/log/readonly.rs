@@ -136,8 +136,8 @@ impl ReadOnlyLog {
         self.view.damage.as_ref()
     }
 
-    /// The damage that whoever reads from `from` on to the end comes to; [`scan`](Self::scan) ends
-    /// before it without a word.
+    /// The damage that a reader meets between `from` and the end; [`scan`](Self::scan) ends before
+    /// it without an error.
     pub fn damage_from(&self, from: u64) -> Option<&LogError> {
         let at = |damage: &&LogError| match damage {
             LogError::Corrupt { index, .. } => *index >= from,

@@ -25,7 +25,7 @@ impl RetentionPolicy {
         *self != Self::default()
     }
 
-    /// The same, for one of `parts` equal parts of it.
+    /// The same, for one of `parts` equal parts of the log.
     #[must_use]
     pub fn part(&self, parts: u32) -> Self {
         let parts = parts.max(1);

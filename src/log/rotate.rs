@@ -1,4 +1,4 @@
-//! Where the writer goes on: the next segment, an earlier one after a truncation, a later one
+//! Where the writer continues: the next segment, an earlier one after a truncation, a later one
 //! after a purge.
 
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use super::tree::{CompactRange, Tree};
 use super::writer::{Writer, stopped};
 
 impl Writer {
-    /// Goes on in a new segment. The active one is synced to its end.
+    /// Continues in a new segment. The active one is synced to its end.
     pub(super) fn rotate(&mut self) -> Result<(), LogError> {
         let range = self.shared.tree.lock().with_pending();
         let last = self.next.checked_sub(1);
@@ -26,7 +26,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Goes on in a new segment, unless the active one holds nothing.
+    /// Continues in a new segment, unless the active one holds nothing.
     pub(super) fn roll(&mut self) -> Result<(), LogError> {
         self.flush()?;
         match self.next > self.segment.first() {
@@ -240,7 +240,7 @@ impl Writer {
         }
         self.local(Record::Purged, index, &position);
         self.flush()?;
-        // From here on every new segment says so.
+        // From here on every new segment has this position.
         self.shared.state.lock().purged = Some((index, position));
         let active = self.segment.first();
         let gone = |s: &Segment| s.first() != active && s.next() <= index + 1;
@@ -248,7 +248,7 @@ impl Writer {
         self.remove(old.iter())
     }
 
-    /// Drops every entry and goes on in a new segment that begins at `first`.
+    /// Drops every entry and continues in a new segment that begins at `first`.
     pub(super) fn restart_at(
         &mut self,
         first: u64,

@@ -146,7 +146,7 @@ impl Footer {
     }
 
     /// Whether it can be that of a segment whose head is `header`, and whose blocks end at `end`:
-    /// whoever made the file, its blocks lie in it and name each of its indexes once.
+    /// whatever wrote the file, its blocks lie in it and name each of its indexes once.
     fn fits(&self, header: &Header, end: u64) -> bool {
         let first = header.first;
         let range = header.range.as_ref().map_or(0, CompactRange::size);

@@ -1,4 +1,4 @@
-//! Sealed segments that somebody made: sums that are right over what makes no sense.
+//! Sealed segments that were forged: right checksums over contents that make no sense.
 
 use std::path::Path;
 

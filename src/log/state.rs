@@ -16,8 +16,8 @@ use super::scan::EntrySource;
 use super::set::SegmentSet;
 use super::tree::{CompactRange, Tree};
 
-/// Called once, when what a call asked for is durable or has failed. It runs on the writer's
-/// thread and must not block.
+/// Called once, when what a call requested is durable or has failed. It runs on the writer's thread
+/// and must not block.
 pub type OnSynced = Box<dyn FnOnce(Result<(), LogError>) + Send>;
 
 /// How much space the log has on its disk.
@@ -67,7 +67,7 @@ pub(super) struct LogState {
     pub(super) next: u64,
     /// The first index that can be read.
     pub(super) first: u64,
-    /// The next durable index, as far as the writer has told.
+    /// The next durable index, as far as the writer has reported.
     pub(super) durable_next: u64,
     /// Entries `tail_first..next`, in memory.
     pub(super) tail: VecDeque<Entry>,

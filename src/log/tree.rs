@@ -2,7 +2,7 @@
 //!
 //! Leaf number = log index − first index of the epoch; leaf = SHA-256(0x00 ‖ body), inner node =
 //! SHA-256(0x01 ‖ left ‖ right). A compact range of size n holds the roots of the perfect subtrees
-//! that n's binary digits name, largest first: enough to go on and to give the root.
+//! that n's binary digits name, largest first: enough to continue and to give the root.
 
 use std::collections::VecDeque;
 

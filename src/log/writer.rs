@@ -13,7 +13,7 @@ use super::segment::{OpenSegment, Segment};
 use super::state::{DiskSpace, Job, LogShared, LogState, OnSynced, Position};
 use super::tree::{Hash, leaf_hash};
 
-/// Room left in a segment for marks and local records.
+/// Space left in a segment for marks and local records.
 const RESERVE: u64 = 4096;
 /// How often a full disk is tried again.
 const FULL_RETRY: Duration = Duration::from_millis(50);
@@ -46,7 +46,7 @@ pub(super) struct Writer {
     pub(super) done: Vec<OnSynced>,
     /// Callbacks of the job at hand: not fired before all of it is written.
     pub(super) held: Vec<OnSynced>,
-    /// The committed position that the files tell.
+    /// The committed position that the files hold.
     pub(super) committed: Option<Position>,
     pub(super) marked: bool,
     pub(super) requested: bool,
@@ -135,7 +135,7 @@ impl Writer {
     }
 
     /// Writes all jobs. With [`OnFull::Fail`](super::OnFull::Fail) a full disk fails them and the
-    /// log goes on; any other error ends the writer.
+    /// log continues; any other error ends the writer.
     fn write_batch(&mut self, mut jobs: VecDeque<Job>) -> Result<(), LogError> {
         self.marked = false;
         while let Some(job) = jobs.pop_front() {
@@ -280,9 +280,9 @@ impl Writer {
         self.commit_to_report(&self.shared.state.lock(), self.next)
     }
 
-    /// The committed position, if the files do not tell it yet and may. What is not written before
-    /// it here is not told to be committed, though a majority may hold it; nor is anything while a
-    /// truncation waits: the entry at that index may be the one that goes.
+    /// The committed position, if the files do not hold it yet and may. An entry that is not
+    /// written here yet does not count as committed, though a majority may hold it; nor does any
+    /// while a truncation waits: the entry at that index may be the one that is removed.
     fn commit_to_report(&self, state: &LogState, next: u64) -> Option<Position> {
         let reported = self.committed.as_ref().map(|(index, _)| *index);
         let caught_up = state.generation == state.settled;
@@ -382,7 +382,7 @@ impl Writer {
         self.nudge_housekeeper(committed);
     }
 
-    /// Asks for the next file in time, and for sealing when a full segment is committed.
+    /// Requests the next file in time, and for sealing when a full segment is committed.
     fn nudge_housekeeper(&mut self, committed: Option<u64>) {
         let options = &self.shared.options;
         let prepare = options.prepare && !self.requested && self.pos > options.segment_bytes / 2;
@@ -399,7 +399,7 @@ impl Writer {
         }
     }
 
-    /// Fails this batch and what is queued. Only a full disk lets the writer go on.
+    /// Fails this batch and what is queued. Only after a full disk does the writer continue.
     fn fail(&mut self, e: &LogError, rest: VecDeque<Job>) -> Result<(), LogError> {
         let mut jobs = rest;
         if e.is_full() {
@@ -415,7 +415,7 @@ impl Writer {
             state.settled = state.generation;
         }
         if !e.is_full() {
-            // Whoever hears of the failure finds the log stopped.
+            // A caller that gets the failure finds the log stopped.
             self.shared.state.lock().stopped = Some(drover_error::chain(e));
         }
         self.buf.clear();

@@ -1,4 +1,5 @@
-//! Whether there is room for more: on the disk, and between what is applied and what is written.
+//! Whether there is capacity for more: on the disk, and between what is applied and what is
+//! written.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,9 +18,9 @@ use crate::raft::no_leader;
 const UNFLUSHED: u64 = 45_000;
 /// How long an answer is taken for true, milliseconds.
 const FRESH: u64 = 20;
-/// How long a proposal waits for room before it is refused.
+/// How long a proposal waits for capacity before it is refused.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a committed event may wait for a disk that is full before its caller is told.
+/// How long a committed event may wait for a disk that is full before its caller gets an answer.
 const STUCK: Duration = Duration::from_secs(10);
 
 /// Looks at the log and the projections, now and then.
@@ -48,7 +49,7 @@ impl Backpressure {
         Some(Refusal::new(Code::Unavailable, why))
     }
 
-    /// Waits for room, not for long.
+    /// Waits for capacity, but not for long.
     ///
     /// # Errors
     /// [`Code::Unavailable`] with the reason: at once for a log that stopped and for a full disk,

@@ -96,8 +96,8 @@ pub trait Propose: Send + Sync + 'static {
     fn queue(&self, decided: Decided) -> BoxFuture<'_, Result<Settling, Refusal>>;
 
     /// Submits a command in the name of a reactor; it is decided again when the world moves. One
-    /// that panics is refused like any other (`caught`), so that whoever has many to
-    /// submit goes on with the next.
+    /// that panics is refused like any other (`caught`), so that a caller with many to submit
+    /// continues with the next.
     fn submit(
         &self,
         command: Arc<dyn Command>,

@@ -96,7 +96,7 @@ fn after_a_failed_sync_nothing_is_acknowledged_and_the_reason_is_said() {
         }
         assert_eq!(disk.syncs(), syncs, "nothing is written after it");
         assert!(server.node.fault().is_some());
-        // What is there can be read, by whoever does not ask for the leader's state.
+        // What is there can be read, by readers that do not require the leader's state.
         let view = server.projections.view();
         assert!(view.get::<Namespaces>("before").unwrap().is_some());
         assert!(view.get::<Namespaces>("lost").unwrap().is_none());
@@ -147,7 +147,7 @@ fn an_event_from_the_future_parks_the_applier_and_the_log_goes_on() {
     });
 }
 
-/// Whoever decides it finds a fault.
+/// Its decision panics.
 struct Broken {
     long: bool,
 }

@@ -1,9 +1,10 @@
 //! How what is too large for one event is cut.
 //!
-//! The proposer asks here for every event, whoever decided on it. Lists are cut into parts, which
-//! follow one another in the log; evaluations come behind what they follow from. What is no list
-//! is refused with the limit it exceeds. Rules that touch many rows of the state are paged by
-//! their commands ([`Decision::Page`](crate::commands::Decision::Page)), within the same limits
+//! The proposer has every event cut here, whatever command it is from. Lists are cut into parts,
+//! which follow one another in the log; evaluations come behind what they follow from. An event
+//! that is too large and has no list is refused with the limit it exceeds. Rules that touch many
+//! rows of the state are paged by their commands
+//! ([`Decision::Page`](crate::commands::Decision::Page)), within the same limits
 //! ([`crate::commands::limits`]).
 
 use std::collections::BTreeMap;
@@ -19,7 +20,7 @@ use crate::error::{Code, Refusal};
 
 /// Rows of an evaluation: itself, its job's status and summary, its parent's summary.
 const EVAL: usize = 4;
-/// Rows of a client's report: the allocation and what is counted of it.
+/// Rows of a client's report: the allocation and the rows that count it.
 const REPORT: usize = 6;
 /// Rows of an allocation that is removed: itself, its specification's count, its job's status.
 const REMOVED: usize = 3;
@@ -171,8 +172,8 @@ fn too_many(event: &Event, rows: usize) -> Refusal {
     ))
 }
 
-/// Two parts of an event that is a list, to be applied in this order; none of one that cannot be
-/// cut. Guards of a list's members go with them, others with the first part.
+/// Two parts of an event that is a list, to be applied in this order; none where it cannot be cut.
+/// Guards of a list's members go with them, others with the first part.
 pub(super) fn halve(event: Event, guards: Vec<Guard>) -> Option<(Part, Part)> {
     let (first, second) = match event {
         Event::NodeRegistered(mut ev) => {
@@ -241,7 +242,7 @@ pub(super) fn halve(event: Event, guards: Vec<Guard>) -> Option<(Part, Part)> {
     Some(((first, guards), (second, Vec::new())))
 }
 
-/// What wishes rest on, the drain of a node, holds for the rest of them as well, or not at all.
+/// The guards of requests, on the drain of a node, hold for all of the requests, or for none.
 fn halve_guarded(ev: AllocsDesiredTransitionUpdated, guards: Vec<Guard>) -> Option<(Part, Part)> {
     let (first, second) = halve_requests(ev)?;
     Some(((first, guards.clone()), (second, guards)))
@@ -297,7 +298,7 @@ fn halve_reports(mut ev: AllocsUpdatedByClient) -> Option<(Event, Event)> {
     Some((ev.into(), rest.into()))
 }
 
-/// Evaluations come behind every wish.
+/// Evaluations come behind every request.
 fn halve_requests(mut ev: AllocsDesiredTransitionUpdated) -> Option<(Event, Event)> {
     let Some(transitions) = half_map(&mut ev.transitions) else {
         let rest = evals_behind(&mut ev.evals)?;

@@ -7,7 +7,7 @@
 //! one event is cut (`fit.rs`). Reactors propose what they have decided on themselves
 //! ([`decided`]).
 //!
-//! What it must not know: who asks, what an event means, how Raft replicates.
+//! What it must not know: the caller, what an event means, how Raft replicates.
 //!
 //! Invariants:
 //! 1. Events are stamped by one task, so time order is index order.
@@ -68,7 +68,7 @@ const QUEUE: usize = 8192;
 /// Where a command comes from: what the envelope says beside the event.
 #[derive(Clone, Debug, Default)]
 pub struct Origin {
-    /// Who acts.
+    /// The actor.
     pub actor: Actor,
     /// Names the request, and with it the whole chain of events.
     pub request_id: String,
@@ -86,8 +86,8 @@ pub struct Committed {
     pub reply: Reply,
 }
 
-/// The events a leader proposes before anything else: `LeaderElected` and what goes with it. It is
-/// asked again, on a newer view, when one of them could not be proposed.
+/// The events a leader proposes before anything else: `LeaderElected` and what goes with it. They
+/// are computed again, on a newer view, when one of them could not be proposed.
 pub type FirstEvents = Arc<dyn Fn(&View) -> Result<Vec<Event>, StorageError> + Send + Sync>;
 
 /// What a decision leaves to be done.
@@ -307,9 +307,9 @@ impl Proposer {
     }
 }
 
-/// Works out what is to be proposed. A panic in it is a fault of this server and the answer to
-/// whoever asked, like any other refusal: what one command does to itself ends nobody's work on
-/// the others. What it said is for the log alone: it may quote what the caller may not read.
+/// Works out what is to be proposed. A panic in it is a fault of this server and the caller's
+/// answer, like any other refusal: one command's failure does not end the work on the others. The
+/// panic's text is for the log alone: it may quote what the caller may not read.
 ///
 /// # Errors
 /// Those of the work; [`Code::Internal`] for a panic.
@@ -321,9 +321,9 @@ pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T, Refusal>) -> Result<T, 
     })
 }
 
-/// Refuses an event that touches a row which cannot be read: whoever applied it would stop, and
-/// with it everything else. It is looked for where a command asks for it (`is_tried`), and in all
-/// events once such a row was met.
+/// Refuses an event that touches a row which cannot be read: the applier would stop at it, and with
+/// the applier everything else. Such rows are looked for where a command requires it (`is_tried`),
+/// and in all events once one was met.
 pub(crate) fn tried(
     view: &View,
     is_tried: bool,
@@ -336,9 +336,10 @@ pub(crate) fn tried(
     Ok(())
 }
 
-/// What of an event can be applied: its parts but for those that touch a row which cannot be read.
-/// Such a row may not have been met yet, so it is looked for in any case. Where the database fails,
-/// nothing is known of the event and a second try would say no more: it is left as it is.
+/// Which parts of an event can be applied: all but those that touch a row which cannot be read.
+/// Such a row may not have been met yet, so the event is tried in any case. Where the database
+/// fails, nothing is known of the event and a second try would show no more: the event is left as
+/// it is.
 fn applicable(view: &View, event: Event) -> Vec<Event> {
     let mut parts = Vec::with_capacity(1);
     let mut todo = vec![event];
@@ -492,8 +493,8 @@ impl Task {
         }
     }
 
-    /// Proposes the first events. One that no log can take is left out, and what of one no server
-    /// could apply: the others are worth more than it, and no second try would change it.
+    /// Proposes the first events. One that no log can take is left out, and so are parts that no
+    /// server could apply: the others are worth more, and no second try would change it.
     async fn begin(&mut self, term: u64) -> Result<(), Refusal> {
         let view = self.projections.view();
         self.last_time = self.last_time.max(view.time());
@@ -580,7 +581,7 @@ impl Task {
     }
 }
 
-/// Waits for the moment, for ever where there is none.
+/// Waits for the moment, for ever where no moment is given.
 async fn until(moment: Option<Instant>) {
     match moment {
         Some(moment) => tokio::time::sleep_until(moment).await,

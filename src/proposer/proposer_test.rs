@@ -243,8 +243,8 @@ fn first_events_that_are_too_large_are_cut_and_what_cannot_be_is_left_out() {
     });
 }
 
-/// Whoever applied it would stop, and with it everything: the rest of it is proposed, and the
-/// others are.
+/// The applier would stop at it, and with the applier everything: the rest of the event is
+/// proposed, and so are the others.
 #[test]
 fn what_touches_a_row_that_cannot_be_read_is_left_out_of_first_events() {
     run(async {

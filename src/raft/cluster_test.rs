@@ -190,8 +190,8 @@ fn a_lone_server_leads_at_once_and_again_after_a_restart() {
     });
 }
 
-/// Writes through whoever leads, with a new attempt where leadership moves in between: a machine
-/// under load keeps no promise of who that is. Answers the leader and the last index.
+/// Writes through the leader, with a new attempt where leadership moves in between: on a machine
+/// under load it may move at any time. Answers the leader and the last index.
 async fn write_somewhere(nodes: &[Arc<RaftNode>], count: usize) -> (usize, u64, u64) {
     let wrote = async {
         loop {

@@ -67,7 +67,7 @@ pub trait Fold: Send + 'static {
     ) -> Result<(), FoldError>;
 
     /// What writes the state as it is now into a directory; it is run on another thread, while
-    /// applying goes on.
+    /// applying continues.
     fn save(&mut self) -> Save;
 
     /// Replaces the state by that in `dir`.
@@ -97,7 +97,7 @@ pub struct Projector {
     observer: Option<Observer>,
 }
 
-/// Told of events that were applied, on the applier's thread.
+/// Called with events that were applied, on the applier's thread.
 pub type Observer = Box<dyn Fn(&[Recorded], &Projections) + Send>;
 
 impl Projector {
@@ -112,7 +112,7 @@ impl Projector {
         }
     }
 
-    /// Tells somebody of what is applied; it is not to take long.
+    /// Has an observer called with what is applied; the observer must not take long.
     #[must_use]
     pub fn observed(mut self, observer: Observer) -> Projector {
         self.observer = Some(observer);

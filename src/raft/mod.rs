@@ -12,7 +12,7 @@
 //! 1. One entry is one event; its bytes are made once, by the leader's [`crate::proposer`].
 //! 2. Only the applier can write projections; it applies in the order of the log.
 //! 3. An event this server cannot read parks the applier. That is no error to openraft: the log
-//!    goes on growing, reads are stale and say so, nothing is skipped.
+//!    continues to grow, reads are stale and say so, nothing is skipped.
 //! 4. openraft neither snapshots nor purges of its own accord.
 //!
 //! Start reading at `node.rs`, then `state_machine.rs`.

@@ -122,7 +122,7 @@ pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, TransportEr
     rmp_serde::from_slice(bytes).map_err(|e| TransportError::Refused(e.to_string()))
 }
 
-/// Makes the connections openraft asks for.
+/// Makes the connections openraft requests.
 #[derive(Clone)]
 pub(super) struct Network {
     transport: Arc<dyn Transport>,

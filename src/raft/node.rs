@@ -1,4 +1,4 @@
-//! Starting and stopping openraft, on a thread of its own, and who leads.
+//! Starting and stopping openraft, on a thread of its own, and which server leads.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -87,10 +87,10 @@ pub struct RaftStart {
     pub bootstrap: Option<BTreeMap<u64, Member>>,
 }
 
-/// Who leads, as far as this server knows.
+/// Which server leads, as far as this one knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Leadership {
-    /// Nobody.
+    /// No server.
     #[default]
     Unknown,
     /// Another server.
@@ -169,7 +169,7 @@ impl RaftNode {
         }))
     }
 
-    /// Who leads; changes can be waited for.
+    /// Which server leads; changes can be waited for.
     pub fn leadership(&self) -> watch::Receiver<Leadership> {
         self.leadership.clone()
     }
@@ -308,7 +308,7 @@ impl RaftNode {
     }
 
     /// Writes the state as it is applied now, and its head, into the directory `dir`, which is
-    /// made. Raft does not hear of it.
+    /// made. Raft does not know of it.
     ///
     /// # Errors
     /// If the files cannot be written.
@@ -322,7 +322,7 @@ impl RaftNode {
         Ok((head, dir))
     }
 
-    /// Makes a snapshot of what is applied, which is a base that the log can go on from.
+    /// Makes a snapshot of what is applied, which is a base that the log can continue from.
     ///
     /// # Errors
     /// If it cannot be written in time.
@@ -337,7 +337,7 @@ impl RaftNode {
         done.map(|_| ()).map_err(failed)
     }
 
-    /// Drops what lies below the base at `index`: first the past that is told, then the log.
+    /// Drops what lies below the base at `index`: first the past that can be queried, then the log.
     ///
     /// # Errors
     /// If there is no such base, or files cannot be written.
@@ -411,7 +411,7 @@ fn config(settings: RaftSettings) -> Config {
         max_in_snapshot_log_to_keep: u64::MAX,
         replication_lag_threshold: u64::MAX,
         enable_pre_vote: Some(true),
-        // A restarted leader stands again: its first event says who leads, in a term of its own.
+        // A restarted leader stands again: its first event names the leader, in a term of its own.
         enable_leader_restore: Some(false),
         ..Config::default()
     }
@@ -485,7 +485,7 @@ async fn watch_contact(raft: Inner, this: u64, often: Duration) {
     }
 }
 
-/// Sets `now` to `next`; a leader of the same term is not told again that it was elected.
+/// Sets `now` to `next`; a leader of the same term is not reported as elected again.
 fn replace(now: &mut Leadership, next: Leadership, term: u64) -> bool {
     let again = next == Leadership::Elected && *now == Leadership::Leading { term };
     if again || *now == next {

@@ -1,5 +1,5 @@
-//! How Raft gets on in this server, as its log is told: what it becomes by votes, and how long it
-//! takes until what it leads is on its disk and committed.
+//! Raft's progress in this server, as its log reports it: what it becomes by votes, and how long it
+//! takes until entries that it leads are on its disk and committed.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -66,7 +66,7 @@ impl LogPace {
             (true, true) => Role::Leader,
         };
         let mut now = self.now.lock();
-        // Who stands again stands in another term.
+        // A server that stands again does so in another term.
         if role != now.role || role == Role::Candidate {
             role.count();
             now.sent.clear();

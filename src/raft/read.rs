@@ -7,7 +7,7 @@ use super::node::{Leadership, RaftNode};
 use super::types::TypeConfig;
 use crate::error::{Code, Refusal};
 
-/// The freshness a read asks for, in the terms of Nomad's API.
+/// The freshness a read requests, in the terms of Nomad's API.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Consistency {
     /// The leader's state; a leader cut off for less than its lease may answer.
@@ -20,7 +20,7 @@ pub enum Consistency {
 }
 
 impl RaftNode {
-    /// Returns when a view taken afterwards is as fresh as asked.
+    /// Returns when a view taken afterwards is as fresh as requested.
     ///
     /// # Errors
     /// [`Code::NoLeader`] if this server does not lead (the caller forwards to
@@ -37,7 +37,7 @@ impl RaftNode {
             let fault = self.fault().map(|why| Refusal::new(Code::NoLeader, why));
             return Err(fault.unwrap_or_else(no_leader));
         }
-        // Nobody else can lead, and whatever was acknowledged is applied here.
+        // No other server can lead, and all that was acknowledged is applied here.
         if self.raft.voter_ids().take(2).count() == 1 {
             return Ok(());
         }

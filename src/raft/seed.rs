@@ -1,4 +1,4 @@
-//! A log that was not written by Raft, made one that Raft can go on from.
+//! A log that was not written by Raft, made one that Raft can continue.
 //!
 //! What openraft needs beside entries are the vote and the committed position. A lone server votes
 //! for itself in the last term and stands again, in the next one, when it starts.
@@ -33,7 +33,7 @@ impl Seed {
         }
     }
 
-    /// Tells the log that all up to this index and term is committed.
+    /// Reports to the log that all up to this index and term is committed.
     pub fn commit(&self, log: &LogEngine, (index, term): (u64, u64)) {
         log.commit(index, position(&log_id(term, index)));
     }

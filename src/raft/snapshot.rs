@@ -1,10 +1,10 @@
 //! Raft snapshots: a directory with the state's files and a head that says what they are.
 //!
 //! `<snapshots>/<term>-<index>/head` and `…/state/*`. The head carries the last log id, the
-//! membership, the epoch and the tree's compact range, so that the tree can go on from it. A
+//! membership, the epoch and the tree's compact range, so that the tree can continue from it. A
 //! directory is complete once it has its final name: all that is in it, names too, is on the disk
-//! by then. None is ever built unless it is asked for, and none goes before what replaces it is
-//! there for certain.
+//! by then. A snapshot is only built on request, and only removed when the one that replaces it is
+//! durable.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -182,8 +182,8 @@ impl SnapshotDir {
         Ok(found)
     }
 
-    /// Sets those in a directory aside whose head is damaged, where there are others that can be
-    /// used; answers how many that were, and says so.
+    /// Sets the snapshots of a directory aside whose heads are damaged, where others can be used;
+    /// answers their number, and logs it.
     ///
     /// # Errors
     /// If one cannot be renamed, or cannot be read for another reason.
@@ -204,7 +204,7 @@ impl SnapshotDir {
         Ok(damaged.len())
     }
 
-    /// Sets a damaged one aside, under a name that nothing reads it by; says so.
+    /// Sets a damaged snapshot aside, under a name by which it is never read; logs it.
     ///
     /// # Errors
     /// If it cannot be renamed.
@@ -248,8 +248,7 @@ impl SnapshotDir {
         atomic_file::put_on(&*self.files, &self.path.join(name), content)
     }
 
-    /// Has one that is there on the disk for certain: whoever put it may have been killed before
-    /// its name was.
+    /// Makes an existing file durable: its writer may have been killed before its name was.
     ///
     /// # Errors
     /// If it is missing, or cannot be synced.
@@ -274,7 +273,7 @@ impl SnapshotDir {
         })
     }
 
-    /// Removes it. Its head goes first: without it there is none.
+    /// Removes it. Its head is removed first: without a head it is no snapshot.
     ///
     /// # Errors
     /// If something of it cannot be removed.
@@ -349,7 +348,7 @@ impl Snapshots {
         Ok(SnapshotDir::on(Arc::clone(&self.files), path))
     }
 
-    /// Removes all but `kept`: the log that went on from them is gone.
+    /// Removes all but `kept`: the log that continued from them is gone.
     pub(super) fn keep_only(&self, kept: &SnapshotDir) -> io::Result<()> {
         for (_, old) in SnapshotDir::complete(&self.files, &self.dir)? {
             if old.path != kept.path {
@@ -383,7 +382,7 @@ impl Snapshots {
         self.files.sync_dir(&self.dir)?;
         for (found, old) in SnapshotDir::complete(&self.files, &self.dir)? {
             let same = old.path != to.path && found.is_ok_and(|found| found.last == head.last);
-            // A signed one is what the log goes on from.
+            // A signed one is the state that the log continues from.
             let signed = self.files.open(&old.path.join("note"), false).is_ok();
             if same && !signed {
                 old.remove()?;

@@ -190,7 +190,7 @@ struct Work {
     full: bool,
 }
 
-/// Entries with those who wait for them.
+/// Entries with the callers that wait for them.
 #[derive(Default)]
 struct Pending {
     entries: Vec<Entry>,
@@ -244,7 +244,7 @@ fn advance(fold: &mut dyn Fold, work: &mut Work, parked: &Mutex<Option<Parked>>)
                     "the disk is full: nothing is applied until there is space"
                 );
             }
-            Ok(()) if work.full => tracing::info!("there is space again: applying goes on"),
+            Ok(()) if work.full => tracing::info!("there is space again: applying continues"),
             _ => {}
         }
         work.full = full;
@@ -354,10 +354,10 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
         snapshot: SnapshotDir,
     ) -> io::Result<()> {
         let head = snapshot.head()?;
-        // Whoever received it need not have waited for the disk.
+        // The receiver need not have waited for the disk.
         snapshot.put_head(&head)?;
-        // Before the tables say that they hold it: a start that finds no log so far goes on from
-        // it.
+        // Before the tables say that they hold it: a start whose log does not reach as far
+        // continues from it.
         let snapshot = self.snapshots.add(&head, snapshot)?;
         let state = snapshot.state();
         self.applier.with(move |fold| fold.load(&state)).await??;

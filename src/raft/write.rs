@@ -15,7 +15,7 @@ pub struct LogWriter(pub(super) Inner);
 
 impl LogWriter {
     /// Hands payloads over, which follow one another in the log. Each answer comes when its entry
-    /// is applied here, or with the reason why nobody knows.
+    /// is applied here, or with the reason why its outcome is unknown.
     ///
     /// # Errors
     /// Raft has stopped.

@@ -1,5 +1,5 @@
 //! Garbage collection of what is over: evaluations with their allocations, jobs, deployments, nodes
-//! and plugins that are left over; and a sign for volumes with claims that nobody gives back, which
+//! and plugins that are left over; and a sign for volumes with claims that were not released, which
 //! wakes the volume watcher (VW-12).
 //!
 //! Everything is judged by the times in the rows against the leader's clock; what goes is named in
@@ -45,11 +45,11 @@ pub struct GcSettings {
     pub jobs: Duration,
     pub deployments: Duration,
     pub nodes: Duration,
-    /// Claims on volumes that nobody gave back.
+    /// Claims on volumes that were not released.
     pub claims: Duration,
     /// How often it is looked for those.
     pub claims_interval: Duration,
-    /// CSI plugins of which nothing is left.
+    /// CSI plugins that are no longer in use.
     pub plugins: Duration,
 }
 
@@ -99,7 +99,7 @@ impl GcSettings {
 const SHORTEST: Duration = Duration::from_secs(1);
 /// The namespace of evaluations that are no job's.
 const CORE_NAMESPACE: &str = "-";
-/// Wishes that come within this time are dealt with together.
+/// Requests that come within this time are dealt with together.
 const TOGETHER: Duration = Duration::from_millis(200);
 
 /// What was collected.
@@ -122,7 +122,7 @@ pub struct CoreGc {
     last_claims: Mutex<Option<i64>>,
     /// What could not be removed the last time: it has its turn again after the others.
     deferred: Mutex<BTreeSet<String>>,
-    /// The same of what operators ask for, over the passes that it takes.
+    /// The same of what operators request, over the passes that it takes.
     requested_deferred: Mutex<BTreeSet<String>>,
     status: Mutex<GcStatus>,
 }
@@ -182,7 +182,7 @@ impl Cutoffs {
     }
 }
 
-/// Whether an allocation can go: it is over on both sides, long enough, and nobody will replace it
+/// Whether an allocation can go: it is over on both sides, long enough, and will not be replaced
 /// any more.
 pub fn alloc_is_over(alloc: &Allocation, job: Option<&Job>, before: i64, now: i64) -> bool {
     if !is_terminal(alloc) || !is_client_terminal(alloc) || alloc.modify_time > before {
@@ -259,13 +259,13 @@ pub fn eval_is_over(
         allocs.push(row.alloc.id);
     }
     if batch && alive && allocs.is_empty() && eval.status == eval::COMPLETE {
-        // What a live batch job has placed is told by its newest evaluation too.
+        // What a live batch job has placed is shown by its newest evaluation too.
         return Ok(None);
     }
     Ok(Some(allocs))
 }
 
-/// Whether a job can go: nothing of it is needed any more.
+/// Whether a job can go: none of its parts are needed any more.
 pub fn job_is_over(view: &View, job: &Job, cutoffs: &Cutoffs) -> Result<bool, StorageError> {
     if job.submit_time > cutoffs.jobs {
         return Ok(false);
@@ -309,7 +309,7 @@ pub fn deployment_is_over(
     Ok(true)
 }
 
-/// Whether a node can go: down for long, and nothing of it is open.
+/// Whether a node can go: down for long, and without open allocations.
 pub fn node_is_over(view: &View, node: &Node, cutoffs: &Cutoffs) -> Result<bool, StorageError> {
     let since = node.status_updated_at.saturating_mul(1_000_000_000);
     if node.status != node::DOWN || since > cutoffs.nodes {
@@ -323,7 +323,7 @@ pub fn node_is_over(view: &View, node: &Node, cutoffs: &Cutoffs) -> Result<bool,
     Ok(true)
 }
 
-/// What an operator asked for is done.
+/// What an operator requested is done.
 async fn complete(context: &Context, mut eval: Evaluation) -> Result<(), Failure> {
     let guard = context
         .projections
@@ -353,7 +353,7 @@ impl CoreGc {
         }
     }
 
-    /// Does what operators asked for: evaluations of type `_core` that are pending. They are
+    /// Does what operators requested by evaluations of type `_core` that are pending. They are
     /// complete once nothing is left.
     async fn obey(&self, context: &Context, each: &mut Each) -> Result<Option<Pass>, Failure> {
         let view = context.projections.view();
@@ -373,7 +373,7 @@ impl CoreGc {
         let mut pass = forced.pass(context, each).await?;
         forced.volumes(context, each).await?;
         let mut resisted = std::mem::take(&mut *forced.deferred.lock());
-        // What resists keeps nobody behind it from its turn.
+        // What cannot be removed does not hold up what comes behind it.
         pass.set_aside = resisted.iter().any(|what| !before.contains(what));
         if pass.goes_on() {
             resisted.extend(before);
@@ -398,7 +398,7 @@ impl CoreGc {
         Ok(collected)
     }
 
-    /// Plugins that are left over, and claims that nobody gives back.
+    /// Plugins that are left over, and claims that were not released.
     async fn volumes(&self, context: &Context, each: &mut Each) -> Result<(), Failure> {
         let now = context.clock.now();
         let cutoffs = Cutoffs::new(&self.settings, now);

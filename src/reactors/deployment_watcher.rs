@@ -1,4 +1,4 @@
-//! The deployment watcher: sees that deployments go on, end, or fail.
+//! The deployment watcher: sees that deployments proceed, end, or fail.
 //!
 //! What it does follows from the rows alone: an allocation that became healthy after the newest
 //! evaluation of its job needs a new one; one that became unhealthy may be rescheduled, or fails
@@ -37,7 +37,7 @@ pub struct DeploymentWatcher {
     known: Mutex<DeploymentCache>,
 }
 
-/// The deployments that go on: a cache of the view.
+/// The deployments that are running: a cache of the view.
 #[derive(Debug, Default)]
 struct DeploymentCache {
     followed: Option<Followed>,

@@ -1,8 +1,8 @@
 //! The digest recorder: says in the log, now and then, what the digests of all tables are.
 //!
-//! Whoever folds the log, each server while it applies and `drover log verify` long after, meets
-//! what the leader had then, and compares. Digests are kept at every 1,024th index; of those one is
-//! recorded after so many events, so an idle cluster says nothing.
+//! Every fold of the log, by each server while it applies and by `drover log verify` long after,
+//! meets the digests that the leader had then, and compares. Digests are kept at every 1,024th
+//! index; of those one is recorded after so many events, so an idle cluster says nothing.
 
 use std::sync::Arc;
 use std::time::Duration;

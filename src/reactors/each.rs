@@ -15,7 +15,7 @@ static SAID: Mutex<Said> = Mutex::new(Said {
     made: 0,
     rows: BTreeSet::new(),
 });
-/// How many rows it is said of: where there are more, nothing new is told by another line.
+/// For how many rows this is noted: beyond that, another line would say nothing new.
 const LINES: usize = 1_000;
 
 /// What is wrong with rows, as far as it was said. It does not pass before the tables are made
@@ -37,8 +37,8 @@ impl Said {
     }
 }
 
-/// What came of the things of one activation. None of it makes the activation fail: a reactor that
-/// failed waits longer and longer, and the others would wait with it.
+/// The results for the things of one activation. None of these makes the activation fail: a reactor
+/// that failed waits longer and longer, and the others would wait with it.
 #[derive(Debug, Default)]
 pub struct Each {
     failed: usize,
@@ -50,7 +50,7 @@ impl Each {
     /// One could not be dealt with.
     pub fn fail(&mut self, what: &str, error: &dyn std::error::Error) {
         let why = chain(error);
-        tracing::warn!(what, error = why, "one of many failed; the others go on");
+        tracing::warn!(what, error = why, "one of many failed; the others continue");
         self.count(what, &why);
     }
 
@@ -107,8 +107,8 @@ impl Each {
         }
     }
 
-    /// The same where one of a walk is looked through, which rests on rows besides its own: one of
-    /// those that cannot be read is told as [`Each::row`] does.
+    /// The same where one item of a walk is looked at that depends on rows besides its own: an
+    /// unreadable one among these is noted as [`Each::row`] does.
     ///
     /// # Errors
     /// As [`Each::row`].

@@ -1,7 +1,7 @@
-//! Heartbeats: a node that is silent for longer than it was told is taken for lost, or for out of
-//! contact (SCH-01).
+//! Heartbeats: a node that is silent for longer than its time to live is taken for lost, or for out
+//! of contact (SCH-01).
 //!
-//! The deadlines are in memory only. A new leader gives every node a generous one, so that nobody
+//! The deadlines are in memory only. A new leader gives every node a generous one, so that no node
 //! is lost by a change of leaders.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,7 +28,7 @@ pub struct HeartbeatSettings {
     pub min_ttl: Duration,
     /// How many heartbeats a second the servers want at most.
     pub max_per_second: f64,
-    /// How much later than told a heartbeat may come.
+    /// How much later than due a heartbeat may come.
     pub grace: Duration,
     /// What every node is given after a change of leaders.
     pub failover_ttl: Duration,
@@ -92,7 +92,7 @@ pub struct Heartbeats {
 }
 
 impl Heartbeats {
-    /// Nobody is waited for yet.
+    /// No node is waited for yet.
     pub fn new(settings: HeartbeatSettings) -> Arc<Self> {
         Arc::new(Self {
             settings,
@@ -100,7 +100,7 @@ impl Heartbeats {
         })
     }
 
-    /// A node was heard of at `now` (Unix nanoseconds): answers when the next heartbeat is due.
+    /// A node sent a heartbeat at `now` (Unix nanoseconds): answers when the next heartbeat is due.
     /// `chance` is a random number from 0 to 1, so that nodes do not all come at once.
     pub fn beat(&self, node: &str, now: i64, chance: f64) -> Duration {
         let mut deadlines = self.deadlines.lock();
@@ -120,7 +120,7 @@ impl Heartbeats {
         self.deadlines.lock().clear(node);
     }
 
-    /// A node whose deadline this was is dealt with, unless it was heard of in the meantime.
+    /// A node whose deadline this was is dealt with, unless a heartbeat came in the meantime.
     fn clear_expired(&self, node: &str, at: i64) {
         let mut deadlines = self.deadlines.lock();
         if deadlines.is_at(node, at) {
@@ -156,7 +156,7 @@ impl Heartbeats {
         self.deadlines.lock().by_node.len()
     }
 
-    /// Whether nobody is waited for.
+    /// Whether no node is waited for.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -189,8 +189,9 @@ impl HeartbeatExpiry {
         }
     }
 
-    /// After a change of leaders every node that is not lost has its time. One whose state cannot
-    /// be read has none until it is heard of: nothing could be written of it either.
+    /// After a change of leaders every node that is not lost has its time. A node whose state
+    /// cannot be read has no deadline until its heartbeat comes: its loss could not be written
+    /// either.
     fn begin(&self, context: &Context, each: &mut Each) -> Result<(), Failure> {
         let mut begun = self.begun.lock();
         if *begun {
@@ -226,7 +227,7 @@ impl HeartbeatExpiry {
         took("nomad.nomad.heartbeat.invalidate", began);
         let gone = match given_up {
             Ok(_) => true,
-            // Nobody misses the heartbeats of a node that was removed.
+            // The heartbeats of a removed node are not missed.
             Err(error) => {
                 let known = context.projections.view().modify_index::<NodeStates>(node);
                 let gone = matches!(known, Ok(None));

@@ -4,7 +4,7 @@
 //! order: the base is read back, every digest computed again, and signed; what lies below is
 //! copied to the archive, where one is named, and read back there; what later proofs need is kept;
 //! the past that questions reach is cut off; segments go, then history, changes and postings. A
-//! kill between any two steps leaves what the next look goes on with. Without a policy nothing is
+//! kill between any two steps leaves what the next look continues with. Without a policy nothing is
 //! ever dropped. Each server does it for its own files. The request log, which nothing is built
 //! from, loses its oldest segments by a policy of its own.
 
@@ -85,8 +85,8 @@ impl Retention {
         self.keeping.raft.log().bounds().0
     }
 
-    /// What fails of it is told, and keeps nothing else from its turn: a base that cannot be gone
-    /// to gives way to the one before it.
+    /// A failure is noted, and does not hold up the rest: a base that cannot be used gives way to
+    /// the one before it.
     async fn look(&self, context: &Context, each: &mut Each) -> Result<Value, Failure> {
         // What a kill left of the last time.
         let pruned = prune(context).await;
@@ -147,7 +147,7 @@ impl Retention {
         held.hold(&view, self.keeping.raft.log())
     }
 
-    /// What of it is held back, while it is waited for.
+    /// What is held back of that, while it is waited for.
     fn hold(&self, context: &Context) -> Result<Option<Hold>, Failure> {
         let (hold, now) = (self.unpublished(context)?, context.clock.now());
         Ok(hold.filter(|hold| hold.until.is_none_or(|until| now < until)))
@@ -167,8 +167,8 @@ impl Retention {
         Ok(())
     }
 
-    /// The bases there are, with a new one if it is time for it. None is made while the last could
-    /// not be gone to.
+    /// The bases there are, with a new one if it is time for it. No base is made while the last one
+    /// could not be used.
     async fn bases(
         &self,
         context: &Context,
@@ -290,8 +290,8 @@ fn held_back(wanted: Option<u64>, hold: Option<Hold>) -> (Option<u64>, Option<St
     (Some(hold.published), Some(text))
 }
 
-/// Removes the bases below the one at which the log begins in its files, but for the last: somebody
-/// may be reading it.
+/// Removes the bases below the one at which the log begins in its files, but for the last: a reader
+/// may still use it.
 fn forget_bases(bases: &[(u64, SnapshotDir)], first: u64, each: &mut Each) {
     if !bases.iter().any(|(index, _)| index + 1 == first) {
         return;

@@ -12,7 +12,7 @@ use crate::history::backup::base::NOTE;
 use crate::log::{Entry, LogFile, LogOptions};
 use drover_fake_disk::FakeDisk;
 
-/// The machine's own disk, and one in memory on which the same is done: that knows what of it would
+/// The machine's own disk, and one in memory on which the same is done: that one knows what would
 /// be there if the power went.
 #[derive(Clone, Default)]
 struct Mirror(Arc<Both>);
@@ -150,7 +150,7 @@ impl FileLayer for Mirror {
     }
 
     fn open(&self, path: &Path, write: bool) -> io::Result<Arc<dyn LogFile>> {
-        // Nobody renames it between the two.
+        // No rename happens between the two.
         let _seen = self.0.seen.lock();
         let here = RealFiles.open(path, write)?;
         let there = self.0.memory.open(path, write)?;
@@ -203,7 +203,7 @@ struct Wanted {
 
 impl Wanted {
     /// The first event that is still in the log of this disk. Those before it are in the archive,
-    /// and the log goes on from a base that is signed.
+    /// and the log continues from a base that is signed.
     fn first(&self, disk: &FakeDisk) -> Result<u64, String> {
         let files: Arc<dyn FileLayer> = Arc::new(disk.clone());
         let opened = LogEngine::open_with(Arc::clone(&files), &self.log, small());
@@ -313,8 +313,8 @@ async fn wherever_the_power_goes_log_bases_and_archive_hold_every_event() {
     assert!(firsts.contains(&0) && firsts.len() > 1, "{firsts:?}");
 }
 
-/// One who finds the note of a base that another put relies on it, though that one was killed
-/// before its name was on the disk.
+/// A server that finds the note of a base by another process relies on the base, though that
+/// process was killed before the base's name was on the disk.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_base_that_somebody_signed_who_was_killed_is_signed_for_certain() {
     let world = World::start().await;

@@ -233,7 +233,7 @@ async fn a_segment_that_ends_between_decision_and_purge_is_dropped_only_when_it_
     world.stop().await;
 }
 
-/// The segment that is written goes on beyond the base, and ends before the purge: it stays.
+/// The segment that is written continues beyond the base, and ends before the purge: it stays.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_segment_that_goes_on_beyond_the_base_stays_also_where_it_ends_before_the_purge() {
     let world = World::start().await;
@@ -330,7 +330,7 @@ fn a_segment_that_ends_before_it_is_dropped_is_in_the_archive_or_waited_for() {
     // The base is the last event: whatever comes next ends the segment that is written.
     assert!(!covers(&segments, archived(50), 99));
     assert!(covers(&segments, archived(100), 99));
-    // It goes on beyond the base, and stays.
+    // It continues beyond the base, and stays.
     assert!(covers(&segments, archived(50), 98));
     assert!(!covers(&segments, archived(0), 98));
 }

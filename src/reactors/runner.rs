@@ -1,5 +1,5 @@
 //! How reactors run: each in a task of its own, woken by what it waits for, with back-off after a
-//! failure. One that panics is reported and goes on with its next activation.
+//! failure. One that panics is reported and continues with its next activation.
 //!
 //! It knows nothing of any single reactor.
 
@@ -22,7 +22,7 @@ pub(super) use crate::error::panic_text;
 use crate::proposer::decided::Propose;
 use crate::table_reads::offload_all;
 
-/// Threads that all reactors share; whoever takes long goes on beside them.
+/// Threads that all reactors share; what takes long continues beside them.
 const THREADS_OF_REACTORS: usize = 2;
 
 /// Where a reactor runs.
@@ -157,9 +157,8 @@ pub fn start(reactor: Arc<dyn Reactor>, context: Context, board: Board) -> Runni
     }
 }
 
-/// Where reactors run: they read tables as they please, which may wait for the disk, and nobody who
-/// is served waits with them. Shared by all servers of a process; without it they run where they
-/// are started.
+/// Where reactors run: they read tables as they please, which may wait for the disk, and no request
+/// waits with them. Shared by all servers of a process; without it they run where they are started.
 pub(super) fn threads() -> Handle {
     static THREADS: LazyLock<Option<Runtime>> = LazyLock::new(|| {
         let made = Builder::new_multi_thread()
@@ -181,7 +180,7 @@ async fn run(reactor: Arc<dyn Reactor>, context: Context, board: Board) {
     loop {
         let waiter = context.projections.watch().register(reactor.interests());
         let activation = AssertUnwindSafe(reactor.activate(&context)).catch_unwind();
-        // However long it looks at tables between two awaits, the others go on elsewhere.
+        // However long it looks at tables between two awaits, the others continue elsewhere.
         let activation = offload_all(activation).await;
         board.update(&*reactor, |status| status.activations += 1);
         match activation {

@@ -460,7 +460,7 @@ async fn evaluations_that_panic_on_their_way_leave_the_workers_free() {
 }
 
 /// An evaluation is given out so often, then it fails and another one follows it later; while that
-/// cannot be written it is not forgotten, and keeps nobody from his turn.
+/// cannot be written it is not forgotten, and holds up no other evaluation.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_evaluation_that_always_fails_is_given_up_and_followed_by_another() {
     let direct = Direct::new();
@@ -569,7 +569,7 @@ async fn an_evaluation_whose_plans_are_always_refused_is_abandoned_and_blocked()
     );
     assert_eq!(blocked.previous_eval, bad);
     drop(view);
-    // Whatever changes lets it go on, and then it is placed.
+    // Any change lets it continue, and then it is placed.
     faulty.heal();
     add_node(&direct, 2);
     until("it is placed after all", &direct, |view| {

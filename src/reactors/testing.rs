@@ -50,7 +50,7 @@ pub(crate) struct Faulty {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     Error(Code),
-    /// Whoever decides or queues it panics.
+    /// Deciding or queueing it panics.
     Panic,
     /// It is committed, and refused where it is applied.
     Refuse,
@@ -137,8 +137,8 @@ impl Propose for Faulty {
     }
 }
 
-/// A row loses its last byte, as a disk may lose it: it can be read no more, and whoever applies an
-/// event that touches it stops.
+/// A row loses its last byte, as a disk may lose it: it can be read no more, and a server that
+/// applies an event which touches it stops.
 pub(crate) fn spoil<T: Table>(database: &Path, key: &T::Key) {
     let db = Maintenance::open(database, &DatabaseOptions::dev()).unwrap();
     let header = db.header().unwrap().unwrap_or_default();
@@ -187,7 +187,8 @@ impl Direct {
         })
     }
 
-    /// The same after a restart, with something done to its database meanwhile. Nobody else has it.
+    /// The same after a restart, with something done to its database meanwhile. It has no other
+    /// user.
     pub(crate) fn reopened(self: Arc<Self>, change: impl FnOnce(&Path)) -> Arc<Self> {
         let Self {
             projections,

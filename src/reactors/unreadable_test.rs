@@ -168,7 +168,7 @@ fn add_what_is_over(direct: &Direct, n: usize) -> [String; 5] {
     [node_id, eval, deployment, job, of_job]
 }
 
-/// Which of them are there.
+/// Which of the rows exist.
 fn there(direct: &Direct, ids: &[String; 5]) -> [bool; 5] {
     let view = direct.projections.view();
     let [node, eval, deployment, job, of_job] = ids.each_ref().map(String::as_str);
@@ -212,8 +212,8 @@ fn what_is_over_goes_though_a_row_of_it_cannot_be_read() {
     }
 }
 
-/// What is over, three times, in a database of which `damage` then spoils something of the second:
-/// it goes but for what apply cannot read all of, and what is applied goes on.
+/// Three things that are over, in a database of which `damage` then spoils part of the second: they
+/// are removed but for what apply cannot read in full, and applying continues.
 fn collect_but(
     damage: impl FnOnce(Arc<Direct>, &[String; 5]) -> Arc<Direct>,
     left: [bool; 5],
@@ -240,7 +240,7 @@ fn collect_but(
     add_node(&direct, 90);
 }
 
-/// Whoever applies that an evaluation went looks at the deployments of its job.
+/// Applying the deletion of an evaluation looks at the deployments of its job.
 #[test]
 fn what_is_over_goes_though_a_deployment_of_one_job_cannot_be_read() {
     let damage = |direct, _: &[String; 5]| damaged::<Deployments>(direct, &Id::new(uuid(41)));
@@ -329,8 +329,8 @@ fn tokens_go_though_one_cannot_be_read() {
     assert_eq!(removed(&direct, now), [[3, 2, 1], [0, 0, 1]]);
 }
 
-/// One-time tokens go by a rule, and whoever applies it would stop at the one: beside it, the
-/// others go by their names.
+/// One-time tokens are removed by a rule, and applying that would stop at the unreadable one:
+/// beside it, the others are removed by their names.
 #[test]
 fn a_one_time_token_that_cannot_be_read_keeps_no_other_and_is_not_come_to() {
     let now = unix_nanos();
@@ -422,7 +422,7 @@ fn a_node_that_can_be_read_again_is_open_again() {
     );
 }
 
-/// Whoever applies the end of an evaluation looks at those of its job that are open.
+/// Applying the end of an evaluation looks at the open ones of its job.
 #[test]
 fn nothing_is_scheduled_of_a_job_with_an_evaluation_that_cannot_be_read() {
     let direct = Direct::new();
@@ -485,7 +485,7 @@ async fn an_end_that_fails_for_another_reason_is_written_after_a_while() {
     tokio::task::block_in_place(|| drop(scheduling));
 }
 
-/// Time goes on between the look and the removal, which goes no further than was looked.
+/// Time passes between the look and the removal, which goes no further than was looked.
 #[test]
 fn a_one_time_token_that_was_not_looked_at_is_not_come_to() {
     let now = unix_nanos() - 60 * SECOND;

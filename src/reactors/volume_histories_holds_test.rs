@@ -51,7 +51,7 @@ impl History<'_> {
             self.world.alloc_is(id, "complete");
         }
         if self.world.known(&self.volume).is_none() {
-            // A node that was given up may still show it, and is asked for what is known.
+            // A node that was given up may still show it, and is queried for what is known.
             self.world.volume(&self.volume, self.access);
         }
         let limit = std::time::Instant::now() + LONG;
@@ -103,7 +103,8 @@ impl History<'_> {
         let made = format!("new-{}", self.volume);
         let rest = |id| self.world.known(id).is_none_or(|row| row.is_at_rest());
         let free = rest(&self.volume) && rest(&made);
-        // Why a volume is not deleted is told until whoever asked for that has heard it.
+        // Why a volume is not deleted is reported until the caller that requested the deletion has
+        // the answer.
         let requested = self.calls.iter().any(|call| !call.is_finished());
         free && !requested && self.world.strict.is_idle() && self.watcher.workers() == 0
     }

@@ -5,8 +5,8 @@
 //! with everything under way.
 //!
 //! What must hold at any time: the plugin sees no second one where one may be, nor a controller's
-//! call before its node's; nobody holds a claim but an allocation that took it; in the end
-//! everything is free and nobody works any more.
+//! call before its node's; a claim is held only by an allocation that took it; in the end
+//! everything is free and no worker is left.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -80,9 +80,9 @@ type Allocs = Arc<Mutex<BTreeMap<String, Held>>>;
 /// How a node was lost.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lost {
-    /// It is away, and everything on it goes on.
+    /// It is away, and everything on it keeps running.
     Away,
-    /// It is gone from the state, and everything on it goes on.
+    /// It is gone from the state, and everything on it keeps running.
     GivenUp,
     /// It is gone with all that was on it.
     Dead,
@@ -202,7 +202,7 @@ impl History<'_> {
         }
     }
 
-    /// The servers hear that an allocation has ended, and perhaps it is collected at once.
+    /// The end of an allocation is reported to the servers, and perhaps it is collected at once.
     fn ends(&mut self, id: &str) {
         self.end_of(id);
         self.world.alloc_is(id, "complete");

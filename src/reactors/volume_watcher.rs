@@ -1,5 +1,5 @@
-//! Claims on volumes that are over and that nobody gives back: of nodes that were lost, of clients
-//! that could not, of steps that failed. Each is given back by the same function that clients call
+//! Claims on volumes that are over and were not released: of nodes that were lost, of clients that
+//! could not, of steps that failed. Each is given back by the same function that clients call
 //! (VW-06), outside of scheduling (VW-01).
 //!
 //! A volume with claims to free has one worker; a volume without has none (VW-08). A worker's
@@ -8,8 +8,8 @@
 //! Invariants:
 //! 1. What changes is followed without a gap; what was missed before this server led is found by
 //!    one look at every volume when it begins (VW-04).
-//! 2. A worker leaves only when nothing was said of its volume since it looked last, both under one
-//!    lock: what is said is heard by it, or by the next one (VW-09).
+//! 2. A worker leaves only when nothing was reported of its volume since it looked last, both under
+//!    one lock: a report reaches it, or the next worker (VW-09).
 //! 3. Workers belong to the reactor: they end with it, and call nothing any more (VW-02).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -46,7 +46,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 const SPREAD: f64 = 0.5;
 /// How far behind what changed is still followed; beyond, every volume is looked at.
 const BEHIND: u64 = 20_000;
-/// How often the status is told while there is work, and while there is none.
+/// How often the status is updated while there is work, and while there is none.
 const BUSY: Duration = Duration::from_secs(2);
 const IDLE: Duration = Duration::from_secs(300);
 /// How many claims that wait are shown.
@@ -75,7 +75,7 @@ struct WatcherShared {
     spread: f64,
 }
 
-/// What a worker is told.
+/// The notices for a worker.
 struct Desk {
     /// Something was said of its volume since it looked.
     news: bool,
@@ -108,8 +108,7 @@ impl VolumeWatcher {
         self.shared.desks.lock().len()
     }
 
-    /// Looks at every volume once. One that cannot be read has its turn when something is said of
-    /// it.
+    /// Looks at every volume once. A volume that cannot be read has its turn at its next change.
     fn look_at_all(&self, context: &Context, each: &mut Each) -> Result<(), StorageError> {
         let view = context.projections.view();
         let index = view.index();
@@ -162,7 +161,7 @@ impl VolumeWatcher {
         Ok(())
     }
 
-    /// Sees to it that a volume that needs one has a worker, which hears what it followed from.
+    /// Sees to it that a volume that needs one has a worker, and gives it the cause.
     fn see_to(&self, key: Key, cause: Option<u64>) -> Result<(), StorageError> {
         #[cfg(test)]
         assert!(
@@ -230,7 +229,7 @@ fn is_chance(change: &Change) -> bool {
         && change.kind != EventKind::AllocsUpdatedByClient
 }
 
-/// The volumes that anybody has.
+/// The volumes with claims.
 fn used(view: &View, each: &mut Each) -> Result<Vec<Key>, StorageError> {
     let mut used = Vec::new();
     for row in view.scan::<CsiVolumes>(Scan::all()) {
@@ -246,8 +245,8 @@ fn used(view: &View, each: &mut Each) -> Result<Vec<Key>, StorageError> {
     Ok(used)
 }
 
-/// The volumes that a change may have given something to do; none where nobody knows any more:
-/// then it may be any.
+/// The volumes that a change may have given something to do; `None` where they can no longer be
+/// found: then it may be any volume.
 fn volumes_of(view: &View, change: &Change) -> Result<Option<Vec<Key>>, StorageError> {
     if change.table == CsiVolumes::ID {
         return Ok(Some(Key::from_bytes(&change.key).into_iter().collect()));
@@ -294,7 +293,7 @@ impl Reactor for VolumeWatcher {
             };
             let failed = self.reap() || each.panicked();
             if done.is_err() || failed {
-                // What was seen of it in part is seen again, with everything else.
+                // Changes that were looked at in part are looked at again, with everything else.
                 *self.followed.lock() = None;
             }
             done?;
@@ -317,7 +316,7 @@ struct Worker {
     reported: Arc<Notify>,
     /// One of the claims that it waits for need not be given back any more.
     over: Notify,
-    /// Its volume, in every line of the log that is its own: a release says so by itself.
+    /// Its volume, in every line of the log that is its own: a release names it by itself.
     span: tracing::Span,
 }
 
@@ -395,7 +394,8 @@ impl Worker {
         !news
     }
 
-    /// What is to be given back; nothing where that cannot be read: the next sign is heard again.
+    /// What is to be given back; nothing where that cannot be read: the next sign starts another
+    /// look.
     fn waiting(&self) -> Vec<PendingRelease> {
         self.read(self.shared.volumes.to_release((&self.key.0, &self.key.1)))
     }
@@ -452,7 +452,7 @@ impl Worker {
         }
     }
 
-    /// Waits until a claim is given back by somebody else, or its volume is no more. What becomes
+    /// Waits until a claim is given back by another caller, or its volume is no more. What becomes
     /// of others gives it no turn of its own.
     async fn freed(&self, waiting: &PendingRelease) {
         loop {

@@ -1,4 +1,4 @@
-//! How often plugins are asked, and what wakes a watcher that is at rest.
+//! How often plugins are called, and what wakes a watcher that is at rest.
 
 use std::time::Instant;
 
@@ -93,7 +93,7 @@ async fn vw_20_what_somebody_else_gives_back_gives_no_other_claim_a_turn() {
     watcher.activate(&context).await.unwrap();
     turns(1_000).await;
     assert_eq!(world.strict.count("NodeDetachVolume"), 3);
-    // And then the other: nobody waits any more.
+    // And then the other: no worker waits any more.
     world.unpublish("data", &allocs[1]).await.unwrap();
     watcher.activate(&context).await.unwrap();
     until("it leaves", || watcher.workers() == 0).await;

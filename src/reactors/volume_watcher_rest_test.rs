@@ -12,7 +12,7 @@ use crate::commands::csi::RegisterVolumes;
 use crate::volumes::LastError;
 use crate::volumes::harness::{reported, volume};
 
-/// A watcher that followed everything that happened, whatever it heard of it.
+/// A watcher that followed everything that happened, whatever it noticed.
 fn resting(world: &World) -> Watched {
     let watcher = Arc::new(VolumeWatcher::new(Arc::clone(&world.volumes), "s1"));
     *watcher.followed.lock() = Some(world.index());
@@ -29,7 +29,7 @@ fn resting(world: &World) -> Watched {
 async fn vw_12_vw_18_a_sign_wakes_a_watcher_that_has_settled() {
     let world = World::new(1);
     let (volume, alloc) = mounted(&world, 1, 0).await;
-    // Nobody heard of its end.
+    // Its end was not noticed.
     world.ends(&alloc);
     let watched = resting(&world);
     watched.settled().await;
@@ -188,7 +188,7 @@ impl<'w> MakeWriter<'w> for Log {
     }
 }
 
-/// Whoever listens, as long as this is there.
+/// The listener, as long as this is there.
 type Listening = (tracing::subscriber::DefaultGuard, tracing::Dispatch);
 
 /// Every line about volumes that this thread logs.
@@ -263,7 +263,7 @@ const TOGETHER: usize = 100;
 async fn vw_10_a_volume_that_is_deleted_leaves_no_worker() {
     let world = World::new(1);
     let watched = watched(&world);
-    // More than there are tries: none of their nodes lets go.
+    // More than there are tries: the detachment fails on every node.
     let stays = vec![Fault::Says(Code::Unavailable); 2 * DELETED];
     world.strict.fault("NodeDetachVolume", &stays);
     for first in (1..=DELETED).step_by(TOGETHER) {
@@ -274,7 +274,7 @@ async fn vw_10_a_volume_that_is_deleted_leaves_no_worker() {
         let mut over = AllocsUpdatedByClient::default();
         for (number, id) in numbers.zip(&ids) {
             let alloc = world.alloc(number, 0, id, ONE);
-            // Of one half nobody knows whether it is attached.
+            // Of one half it is unknown whether it is attached.
             if number % 2 == 0 {
                 world
                     .strict

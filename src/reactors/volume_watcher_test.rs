@@ -55,7 +55,7 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 impl Watched {
-    /// Everything that was said is followed, and nobody works any more.
+    /// Everything that was said is followed, and no worker is left.
     async fn settled(&self) {
         until("it settles", || {
             let now = self.context.projections.applied_index();
@@ -75,7 +75,7 @@ async fn mounted(world: &World, number: usize, node: usize) -> (String, String) 
     (volume, alloc)
 }
 
-/// How many volumes nobody uses.
+/// How many volumes have no users.
 const AT_REST: usize = 10_000;
 
 #[tokio::test]
@@ -126,7 +126,7 @@ async fn vw_04_what_was_missed_is_found_by_the_next_leader_without_another_event
     world.alloc_is(&alloc, "complete");
     world.alloc_goes(&alloc);
     {
-        // The leader falls while its node is asked.
+        // The leader falls during the call of its node.
         world.strict.fault("NodeDetachVolume", &[Fault::Hangs]);
         let first = watched(&world);
         until("it is asked", || {
@@ -173,7 +173,7 @@ async fn vw_12_a_sign_moves_the_index_and_nothing_else_and_vw_13_adds_no_claim()
     );
     after.volume.modify_index = before.volume.modify_index;
     assert_eq!(after, before);
-    // A watcher that heard nothing of the end hears of the sign (VW-11).
+    // A watcher that did not notice the end notices the sign (VW-11).
     let watched = watched(&world);
     until("it is free", || !world.row(&volume).in_use()).await;
     watched.settled().await;
@@ -429,7 +429,7 @@ async fn vw_11_what_was_not_heard_is_found_by_the_next_sign() {
     let context = context(&world);
     watcher.activate(&context).await.unwrap();
     world.ends(&alloc);
-    // It is dropped: nobody ever follows the end of the allocation.
+    // It is dropped: the end of the allocation is never followed.
     *watcher.followed.lock() = Some(world.index());
     watcher.activate(&context).await.unwrap();
     assert_eq!(watcher.workers(), 0);
@@ -462,7 +462,7 @@ async fn vw_09_a_worker_that_was_told_something_does_not_leave() {
     worker.heard();
     assert!(worker.leaves());
     assert_eq!(watcher.workers(), 0);
-    // What is said later is heard by the next one.
+    // A later report reaches the next worker.
     watcher.see_to(key, None).unwrap();
     assert_eq!(watcher.workers(), 1);
 }
@@ -511,7 +511,7 @@ async fn vw_10_a_volume_that_is_no_more_keeps_no_worker_waiting_and_no_trouble()
     until("it leaves", || watcher.workers() == 0).await;
     assert!(world.volumes.all_last_errors(1).is_empty());
 
-    // What was told while this server led before is not told when it leads again.
+    // What was reported while this server led before is not reported when it leads again.
     let (volume, alloc) = mounted_while_down(&world).await;
     world.unpublish(&volume, &alloc).await.unwrap_err();
     let command = DeregisterVolumes {

@@ -35,7 +35,7 @@ use crate::proposer::decided::Propose;
 use crate::telemetry::took;
 use crate::volumes::Volumes;
 
-/// What reactors can be told.
+/// The settings of reactors.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReactorSettings {
     pub scheduling: SchedulingSettings,
@@ -153,11 +153,11 @@ pub struct ReactorsStatus {
     pub reactors: BTreeMap<&'static str, ReactorStatus>,
 }
 
-/// What can be asked of reactors by whoever serves, who waits neither for those who start or stop
-/// them nor, but for the status of scheduling, for those who read.
+/// What threads that serve can query of reactors. They wait neither for a start or stop of reactors
+/// nor, but for the status of scheduling, for readers.
 #[derive(Clone)]
 pub struct Activity {
-    /// Held by nobody for longer than a look.
+    /// Locked for no longer than a look.
     scheduling: Arc<Mutex<Option<Scheduling>>>,
     board: Board,
 }
@@ -171,7 +171,7 @@ impl Activity {
 
     /// What scheduling does, while this server leads.
     pub fn scheduling(&self) -> Option<SchedulingStatus> {
-        // Whoever reads for it may be waited for: not while this is locked.
+        // Readers of the tables may be waited for: not while this is locked.
         let shared = self.scheduling.lock().as_ref().map(Scheduling::shared);
         shared.map(|shared| shared.status())
     }
@@ -241,12 +241,12 @@ impl Reactors {
         let _ = (&mut self.task).await;
     }
 
-    /// The deadlines of nodes, for whoever hears of one.
+    /// The deadlines of nodes, for the receiver of heartbeats.
     pub fn heartbeats(&self) -> &Arc<Heartbeats> {
         &self.heartbeats
     }
 
-    /// What they are doing, for whoever asks.
+    /// What they are doing, for status calls.
     pub fn activity(&self) -> &Activity {
         &self.activity
     }
@@ -254,11 +254,13 @@ impl Reactors {
 
 impl Drop for Reactors {
     fn drop(&mut self) {
-        // First: what is being started then is not put where nobody takes it from any more.
+        // First: what is just being started is then not put where nothing would take it from any
+        // more.
         self.stopped.cancel();
         self.task.abort();
         let scheduling = self.activity.scheduling.lock().take();
-        // Its workers are waited for, and not here: who did not wait for the stop has given it up.
+        // Its workers are waited for, but not here: a caller that did not wait for the stop has
+        // given it up.
         let dropped = std::thread::Builder::new().name("stop".to_owned());
         let _ = dropped.spawn(move || drop(scheduling));
     }
@@ -333,8 +335,8 @@ impl Lead {
             ..
         } = self.context.clone();
         let settings = self.settings.scheduling;
-        // It reads every node and every open evaluation first. Whoever is served here waits for it
-        // as little as who asks for the scheduling that runs.
+        // It reads every node and every open evaluation first. Requests that are served here do not
+        // wait for it, nor do status calls.
         let started = move || Scheduling::start(projections, proposer, settings);
         let error = match tokio::task::spawn_blocking(started).await {
             Ok(Ok(started)) => {

@@ -18,7 +18,7 @@ use crate::commands::node::RegisterNode;
 use crate::volumes::harness::{World, node_id};
 use crate::volumes::testing::turns;
 
-/// The volume of an allocation that has ended: somebody has to give it back.
+/// The volume of an allocation that has ended: a worker has to give it back.
 async fn left(world: &World, number: usize) -> String {
     let volume = format!("data-{number}");
     world.volume(&volume, ONE);
@@ -60,7 +60,7 @@ async fn vw_02_the_volume_watcher_works_in_each_term_in_which_this_server_leads_
         all.get("volume_watcher").is_some_and(|one| one.running)
     };
     for number in 1..=3 {
-        // What is said between two terms is heard by nobody, and found in the next one.
+        // What is reported between two terms reaches no reactor, and is found in the next term.
         let volume = left(&world, number).await;
         let calls = world.strict.calls().len();
         turns(1_000).await;
@@ -76,7 +76,7 @@ async fn vw_02_the_volume_watcher_works_in_each_term_in_which_this_server_leads_
 }
 
 /// A server of one with a node and a key, and what its reactors work on. What they are started with
-/// has a runtime of its own, which goes on beside the one that serves.
+/// has a runtime of its own, which runs beside the one that serves.
 struct Stage {
     direct: Arc<Direct>,
     sources: Sources,

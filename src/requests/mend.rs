@@ -97,7 +97,7 @@ impl RequestLog {
             slot.failed = slot.why();
             slot.log.take()
         };
-        // Its directory is free once it is closed, and nobody reads it any more.
+        // Its directory is free once it is closed, and has no readers any more.
         drop(stopped);
         let opened = self.open_now();
         self.slot.lock().mending = false;

@@ -1,21 +1,21 @@
-//! The request log: what was asked of this server that changes nothing but matters.
+//! The request log: the requests to this server that change nothing but matter.
 //!
 //! Reads of secrets and of files, commands run inside allocations, sign-ins, reads of the audit
-//! trail, and every request that was denied. They are no events and do not go through Raft: each
-//! server keeps its own, in the same engine and behind the same header as the cluster's log. A
-//! request is written twice, when it is received and when it is answered: one whose server died
-//! over it shows that as well.
+//! trail, and every request that was denied. These requests are no events and do not go through
+//! Raft: each server keeps its own, in the same engine and behind the same header as the cluster's
+//! log. A request is written twice, when it is received and when it is answered: a request during
+//! which the server died shows that as well.
 //!
-//! - It must not know HTTP or what a request means; whoever asks for a record names its class.
+//! - It must not know HTTP or what a request means; the caller names the class of a record.
 //! - It cannot silently stop: with [`Guarantee::Enforced`] a request is refused that cannot be
 //!   written and synced; with [`Guarantee::BestEffort`] it is appended before the answer, and
 //!   what could not be written is counted.
 //! - After a failed write it is opened again, with growing pauses; until then it cannot be written.
-//! - What retention drops goes by whole segments, the oldest first, and its end is told.
+//! - What retention drops goes by whole segments, the oldest first, and its end is recorded.
 //! - Of what strangers are denied so much of one address is written, and so much of all, and of the
 //!   rest how much there was ([`LeftOut`]).
-//! - Queries, bodies and tokens are never in it; of a command that is run beside a task its words
-//!   are, and how much went in and out.
+//! - Queries, bodies and tokens are never in it; for a command that is run beside a task, its words
+//!   and the number of bytes in and out are.
 
 mod mend;
 mod read;
@@ -87,13 +87,14 @@ pub struct Ticket {
 
 /// What is known of a request without an end.
 enum OpenRequest {
-    /// It is written if it is not refused; of a stranger at this address, who has no room.
+    /// It is written if it is not refused; the request of a stranger at this address, which has no
+    /// quota left.
     Waits(Box<Received>, IpAddr),
     /// It was written, here and then (Unix nanoseconds).
     Open(u64, i64),
     /// It could not be written.
     Lost,
-    /// It has its end, or none is to be written.
+    /// Its end is written, or need not be.
     Done,
 }
 
@@ -160,8 +161,8 @@ impl RequestLog {
         self.place.is_some()
     }
 
-    /// Why nothing can be written at the moment; none while it can. Asking is reason enough to try
-    /// again, where it is time to.
+    /// Why nothing can be written at the moment; none while it can. This call tries again, where it
+    /// is time to.
     pub fn broken(self: &Arc<Self>) -> Option<String> {
         if !self.is_on() {
             return None;
@@ -218,14 +219,14 @@ impl RequestLog {
     /// Writes that a request was received.
     ///
     /// # Errors
-    /// With [`Guarantee::Enforced`], that it could not be written: the request must not go on.
+    /// With [`Guarantee::Enforced`], that it could not be written: the request must not continue.
     pub async fn receive(self: &Arc<Self>, received: &Received) -> Result<Ticket, LogError> {
         self.receive_with(received, SuppressedCount::default())
             .await
     }
 
-    /// The same of a stranger at this address who may do nothing, if it is one. Where there is no
-    /// room for one more, it is counted as refused; should it not be, it is written at its end.
+    /// The same; `stranger` is the address of a caller without any rights. Where its quota is used
+    /// up, the request is counted as refused; should it succeed, it is written at its end.
     ///
     /// # Errors
     /// As [`receive`](Self::receive).
@@ -272,7 +273,7 @@ impl RequestLog {
         Ok(Ticket { requests, state })
     }
 
-    /// Whether one more denial of a stranger at this address is written; asking counts it as one.
+    /// Whether one more denial of a stranger at this address is written; the call counts it as one.
     pub fn has_capacity_for_stranger(&self, address: IpAddr) -> bool {
         !self.is_on() || self.strangers.have_capacity(address)
     }
@@ -286,11 +287,11 @@ impl RequestLog {
         received.complete(status).await
     }
 
-    /// Counts a refusal of a stranger at this address for which there is no room.
+    /// Counts a refusal of a stranger at this address beyond its quota.
     ///
     /// # Errors
-    /// As [`denied`](Self::denied), where nothing could be written now: whether there is room is no
-    /// business of who is denied.
+    /// As [`denied`](Self::denied), where nothing could be written now: whether the log can be
+    /// written is not shown to the denied caller.
     pub fn leave_out(self: &Arc<Self>, address: IpAddr) -> Result<(), LogError> {
         self.strangers.leave_out(address);
         let why = match self.guarantee {
@@ -330,7 +331,7 @@ impl RequestLog {
             if outcome.is_ok() {
                 taken.written();
             }
-            // Nobody hears it where the caller has left.
+            // This fails where the caller has left.
             let _ = reported.send(outcome);
         });
         let place = self.append(kind, make, done)?;

@@ -49,14 +49,14 @@ impl Records for ReadOnlyLog {
     }
 }
 
-/// What is asked of the request log.
+/// The queries of the request log.
 #[derive(Clone, Debug, Default)]
 pub struct RequestQuery {
     /// Only requests of this class.
     pub class: Option<Class>,
     /// Only requests of this actor: its kind, name, address, or the beginning of its id.
     pub actor: Option<String>,
-    /// Only requests whose path begins so.
+    /// Only requests whose path has this beginning.
     pub path: Option<String>,
     /// The first record.
     pub from: u64,
@@ -85,7 +85,7 @@ pub struct RequestLogEntry {
     /// Whether it has an end, as far as this log knows: without one it is still being answered,
     /// or the server died over it.
     pub complete: bool,
-    /// The status of the answer; 0 where there is none.
+    /// The status of the answer; 0 where there is no answer.
     pub status: u16,
     /// Nanoseconds it took; 0 where it has no end.
     pub took: i64,
@@ -102,7 +102,7 @@ pub struct Listing {
     pub next: Option<u64>,
 }
 
-/// The requests that are asked for.
+/// The requests that are requested.
 ///
 /// # Errors
 /// What cannot be read.

@@ -34,7 +34,7 @@ pub enum Class {
     Exec,
     /// It restarts, signals or removes what runs on a node, past the jobs.
     Control,
-    /// Somebody signs in, or trades one token for another.
+    /// A user signs in, or trades one token for another.
     Login,
     /// It reads the audit trail.
     Audit,
@@ -85,15 +85,15 @@ pub struct Received {
     pub path: String,
     /// The namespace it names.
     pub namespace: String,
-    /// Who it is from.
+    /// The caller it is from.
     pub actor: Actor,
     /// W3C trace parent, if it has one.
     pub trace: String,
-    /// The command that it runs beside a task, if that is what it asks for.
+    /// The command that it runs beside a task, if the request is for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ran: Option<Ran>,
-    /// Of a denial: how many of strangers were not written since the last that was, by their
-    /// addresses.
+    /// For a denial: how many denials of strangers were not written since the last that was, by
+    /// their addresses.
     #[serde(default, skip_serializing_if = "LeftOut::is_empty")]
     pub left_out: LeftOut,
 }
@@ -110,7 +110,7 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// The same, cut to what is kept of a path: of the words so many as fit.
+    /// The same, cut to what is kept of a path: as many of the words as fit.
     fn cut(&self, cut: impl Fn(&str, usize) -> String) -> Self {
         let mut left = LONGEST_PATH;
         let mut command = Vec::new();

@@ -194,7 +194,7 @@ async fn what_cannot_be_written_is_refused_or_counted_and_space_is_used_again() 
         let log = on(&disk, guarantee);
         let long = request(Class::Secret, &"x".repeat(100_000), "10.0.0.1");
         let early = log.receive(&long).await.unwrap();
-        // Nor is there room for what sealing makes smaller.
+        // Nor is there space for what sealing makes smaller.
         disk.set_capacity(Some(0));
         let mut refused = None;
         for _ in 0..2_000 {
@@ -206,7 +206,7 @@ async fn what_cannot_be_written_is_refused_or_counted_and_space_is_used_again() 
                 break;
             }
         }
-        // Between two attempts there may be room for a short one.
+        // Between two attempts there may be space for a short one.
         let until = Instant::now() + Duration::from_secs(60);
         fill(&log);
         while log.records().unwrap().space() != DiskSpace::Full {
@@ -248,7 +248,7 @@ async fn what_cannot_be_written_is_refused_or_counted_and_space_is_used_again() 
     }
 }
 
-/// Of a stranger who may do nothing what is refused is counted, and what is not is written.
+/// Requests of a stranger beyond the quota: refused ones are counted, and the others are written.
 #[tokio::test]
 async fn auth_09_a_stranger_without_room_is_written_down_only_where_he_is_not_refused() {
     let from = "198.51.100.1".parse().unwrap();
@@ -265,7 +265,7 @@ async fn auth_09_a_stranger_without_room_is_written_down_only_where_he_is_not_re
     let reported = listed(&log, &all()).entries;
     let ends: Vec<_> = reported.iter().map(|entry| entry.complete).collect();
     assert_eq!(ends, [true, true]);
-    // What was not written is told with the next that is.
+    // What was not written is recorded with the next one that is.
     let denied = request(Class::Denied, "/v1/jobs", "198.51.100.1");
     log.denied(denied, 403).await.unwrap();
     let reported = listed(&log, &all()).entries;
@@ -273,15 +273,15 @@ async fn auth_09_a_stranger_without_room_is_written_down_only_where_he_is_not_re
         .iter()
         .flat_map(|entry| entry.received.left_out.values());
     assert_eq!(left_out.sum::<u64>(), 2);
-    // Where nothing can be written he is told so as everybody is.
+    // Where nothing can be written the caller gets the same error as every caller.
     disk.set_failing(true);
     drop(log.receive(&secret).await);
     until("it stops", || log.broken().is_some()).await;
     assert!(requested().await.complete(403).await.is_err());
 }
 
-/// Of a denial that could not be written nothing is lost, and whether there was room for it shows
-/// in no answer.
+/// No count is lost of denials that could not be written, and whether the quota sufficed shows in
+/// no answer.
 #[tokio::test]
 async fn auth_09_what_was_left_out_is_told_once_it_can_be_and_strangers_are_answered_alike() {
     let from = "198.51.100.1".parse().unwrap();
@@ -307,7 +307,7 @@ async fn auth_09_what_was_left_out_is_told_once_it_can_be_and_strangers_are_answ
         let wanted = LeftOut::from([("198.51.100.1".to_owned(), 2)]);
         assert_eq!((reported.class, reported.left_out), (Class::Denied, wanted));
     }
-    // A disk that is full refuses what comes, and the log goes on all the same.
+    // A disk that is full refuses what comes, and the log continues all the same.
     let disk = FakeDisk::default();
     let log = on(&disk, Guarantee::Enforced);
     disk.set_capacity(Some(0));
@@ -317,7 +317,7 @@ async fn auth_09_what_was_left_out_is_told_once_it_can_be_and_strangers_are_answ
     disk.set_capacity(None);
     log.denied(guess.clone(), 403).await.unwrap();
     log.leave_out(from).unwrap();
-    // Also where nobody waits to hear it.
+    // Also where no caller waits for it.
     let disk = FakeDisk::default();
     let log = on(&disk, Guarantee::BestEffort);
     disk.set_capacity(Some(0));

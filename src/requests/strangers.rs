@@ -1,7 +1,7 @@
-//! Denials of strangers: whoever is nobody and asks without end fills no log by it.
+//! Denials of strangers: endless requests without an identity do not fill the log.
 //!
-//! So many of one address are written, and so many of all together: addresses are cheap. What is
-//! left out is counted by address, and the next record that is written says so.
+//! So many denials of one address are written, and so many of all together: addresses are cheap.
+//! What is left out is counted by address, and the next record that is written says so.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ const OF_ADDRESS: u32 = 1;
 const OF_ALL: u32 = 8;
 /// As many as come in this time may be written at once.
 const BURST: Duration = Duration::from_secs(60);
-/// Addresses that are told apart until they are written down.
+/// Addresses that are counted apart until they are written down.
 const APART: usize = 64;
 /// What all others are called.
 const OTHERS: &str = "others";
@@ -82,10 +82,10 @@ impl Default for Strangers {
 }
 
 impl Strangers {
-    /// Whether one more denial of a stranger at this address is written. Asking counts it as one.
+    /// Whether one more denial of a stranger at this address is written. The call counts it as one.
     pub(super) fn have_capacity(&self, address: IpAddr) -> bool {
         self.rates.have_capacity(&Asking {
-            // All of them are one.
+            // All of them count as one.
             identity: Some("strangers"),
             proved: false,
             address: site(address),
@@ -104,7 +104,7 @@ impl Strangers {
         add(&mut self.left_out.lock(), (name, 1));
     }
 
-    /// Whether there is anything to tell.
+    /// Whether there is anything to report.
     #[cfg(test)]
     pub(super) fn has_left_out(&self) -> bool {
         !self.left_out.lock().is_empty()
@@ -126,7 +126,7 @@ fn add(left_out: &mut LeftOut, (name, number): (String, u64)) {
     *left_out.entry(name).or_default() += number;
 }
 
-/// What one stranger may have as many addresses of as he likes.
+/// The block of addresses of which one stranger may use as many as wanted.
 fn site(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
@@ -153,7 +153,7 @@ mod tests {
         let (of_one, slow) = (60, 200);
         let one = written(&mut (0..300).map(|_| "198.51.100.1".to_owned()));
         assert!((of_one..slow).contains(&one), "{one}");
-        // A site of IPv6 is one, whichever of its networks he uses.
+        // A site of IPv6 counts as one, whichever of its networks is used.
         let site = written(&mut (0..300).map(|n| format!("2001:db8:1:{n:x}::1")));
         assert!((of_one..slow).contains(&site), "{site}");
         let many = (0..5_000).map(|n| format!("10.0.{}.{}", n / 250, n % 250));

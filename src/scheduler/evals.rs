@@ -12,7 +12,7 @@ use super::rng::Rng;
 const REMAINING: &str = "created to place remaining allocations";
 const CONFLICTS: &str = "created due to placement conflicts";
 
-/// What an evaluation has come to so far.
+/// The results of an evaluation so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Progress {
     /// Why groups could not be placed in full.
@@ -59,8 +59,7 @@ pub(super) fn finish(
     (done, Some(blocked))
 }
 
-/// The evaluation that goes on with an update, of which no more may be replaced before `wait` is
-/// over.
+/// The evaluation that continues an update, of which no more may be replaced before `wait` is over.
 pub(super) fn rolling(eval: &Evaluation, inputs: &Inputs, wait: i64, rng: &mut Rng) -> Evaluation {
     Evaluation {
         id: rng.uuid(),

@@ -6,8 +6,8 @@ use super::cluster::{Demand, NodeInfo, Usage};
 /// What a node has too little of, in the words of Nomad's metrics.
 pub type Dimension = &'static str;
 
-/// Checks what a node has against what is used and asked. The first dimension that does not fit is
-/// the answer: cores, amounts, ports, devices, as Nomad looks at them.
+/// Checks what a node has against what is used and requested. The first dimension that does not fit
+/// is the answer: cores, amounts, ports, devices, as Nomad looks at them.
 pub fn check(info: &NodeInfo, used: &Usage, ask: &Demand) -> Result<(), Dimension> {
     if ask
         .cores

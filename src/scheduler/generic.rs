@@ -149,8 +149,8 @@ pub(super) fn node_states(cluster: &Cluster, allocs: &[Alloc]) -> BTreeMap<Strin
     states
 }
 
-/// Stopped by the server, still running for the client, and the node is lost: nobody will ever
-/// report the end.
+/// Stopped by the server, still running for the client, and the node is lost: its end will never be
+/// reported.
 fn stopped_but_running_on_lost(cluster: &Cluster, alloc: &Allocation) -> bool {
     let open = match alloc.client() {
         Some(ClientStatus::Pending | ClientStatus::Running | ClientStatus::Unknown) => true,
@@ -386,7 +386,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// The old one stops and its room is used, unless no place is found for the new one.
+    /// The old one stops and its resources are used, unless no place is found for the new one.
     fn replace(&mut self, old: Alloc) {
         let demand = demand_of(&old);
         let live = takes_resources(&old);
@@ -496,8 +496,8 @@ impl Attempt<'_> {
         true
     }
 
-    /// Notes that a group of a version finds no place. Of two versions the first one tells why; the
-    /// other is counted.
+    /// Notes that a group of a version finds no place. Of two versions the first one gives the
+    /// reason; the other is counted.
     fn fail(&mut self, version: (String, u64), group: &TaskGroup, mut metric: AllocMetric) {
         match self.progress.failed.entry(version.0.clone()) {
             Entry::Vacant(entry) => {

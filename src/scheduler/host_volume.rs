@@ -17,7 +17,7 @@ pub enum NoNode {
     /// The named one takes nothing now, or is not as the description wants it.
     #[error("node {0} cannot take the volume: {1}")]
     Unfit(String, String),
-    /// None of them is.
+    /// No node fits.
     #[error("no node meets constraints: {0}")]
     None(String),
 }
@@ -35,7 +35,7 @@ pub struct UsedVolumes<'a> {
 /// are ready, in its pool, run its plugin, meet its constraints and have no volume of its name.
 ///
 /// # Errors
-/// Why there is none.
+/// Why no node fits.
 pub fn place(
     cluster: &Cluster,
     volume: &HostVolume,

@@ -2,13 +2,13 @@
 //!
 //! [`schedule`] is a pure function: the same state and the same [`Inputs`] give the same
 //! [`Outcome`], to the last bit, on every machine. So a decision can be made again at any past
-//! index, to explain it or to ask what would happen.
+//! index, to explain it or to show what would happen.
 //!
 //! It must not know: Raft, events, commands, clocks, threads, other evaluations.
 //!
 //! Start reading at [`schedule`]: `reconcile` says what should run, `rank` finds places for it
-//! (with `feasible` saying where it may run at all, and `fit` whether there is room), `cluster` is
-//! the picture of the nodes.
+//! (with `feasible` saying where it may run at all, and `fit` whether its resources suffice),
+//! `cluster` is the picture of the nodes.
 
 pub mod cluster;
 pub mod diff;
@@ -72,7 +72,7 @@ pub fn attempts(kind: &str) -> u32 {
     }
 }
 
-/// Works out what an evaluation changes. An evaluation nobody can work on is answered with an
+/// Works out what an evaluation changes. An evaluation that cannot be worked on is answered with an
 /// empty plan and its failure.
 pub fn schedule(
     view: &dyn StateView,
@@ -82,8 +82,8 @@ pub fn schedule(
     decide(view, eval, inputs, false)
 }
 
-/// Works it out again, and says of every node in every search what there is to say of it. The
-/// outcome is otherwise that of [`schedule`].
+/// Makes a decision again, and records a verdict on every node in every search. The outcome is
+/// otherwise that of [`schedule`].
 pub fn explain(
     view: &dyn StateView,
     eval: &Evaluation,

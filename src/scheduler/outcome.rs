@@ -1,4 +1,4 @@
-//! What a decision is made from, and what comes of it.
+//! What a decision is made from, and its outcome.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -57,7 +57,7 @@ pub struct Stop {
     pub reschedule_tracker: Option<RescheduleTracker>,
 }
 
-/// What the event says of it.
+/// The stop as the event has it.
 impl From<Stop> for StoppedAlloc {
     fn from(stop: Stop) -> Self {
         Self {
@@ -80,7 +80,7 @@ pub struct Placement {
     pub job_modify_index: u64,
     /// What it takes of its node.
     pub demand: Demand,
-    /// What it took of the node before, for one that exists and takes room.
+    /// What it took of the node before, for one that exists and takes resources.
     pub replaces: Option<Demand>,
 }
 
@@ -91,7 +91,7 @@ pub struct Plan {
     pub stops: Vec<Stop>,
     /// Allocations that are placed or changed.
     pub placements: Vec<Placement>,
-    /// Allocations that make room, each with the id of the one that needs it.
+    /// Allocations that are preempted, each with the id of the one that needs its resources.
     pub preemptions: Vec<(Arc<Allocation>, String)>,
     /// The deployment that is created, or whose totals are set.
     pub deployment: Option<Deployment>,
@@ -102,9 +102,10 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// What stops or makes room is not written as well, which would undo that: the change goes, and
-    /// what it adds to the history of the allocation goes with the stop. So each allocation has one
-    /// place in the plan, in whatever order its parts are committed.
+    /// An allocation that is stopped or preempted is not also changed, which would undo the stop:
+    /// the change is dropped, and what it adds to the history of the allocation is kept with the
+    /// stop. So each allocation has one place in the plan, in whatever order its parts are
+    /// committed.
     pub fn drop_overwritten_stops(&mut self) {
         let stops = self.stops.iter_mut();
         let mut stops: BTreeMap<String, &mut Stop> =
@@ -145,13 +146,13 @@ pub struct Outcome {
     pub follow_ups: Vec<Evaluation>,
     /// A new blocked evaluation for what could not be placed.
     pub blocked: Option<Evaluation>,
-    /// The evaluation that goes on where this one came to a limit; it exists once this one is
+    /// The evaluation that continues where this one came to a limit; it exists once this one is
     /// finished.
     pub next: Option<Evaluation>,
     /// What the plan means for each group.
     pub desired: BTreeMap<String, DesiredUpdates>,
     /// Why groups could not be placed in full.
     pub failed: BTreeMap<String, AllocMetric>,
-    /// Every search for a place, when an explanation was asked for.
+    /// Every search for a place, when an explanation was requested.
     pub searches: Vec<Search>,
 }

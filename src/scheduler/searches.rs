@@ -1,5 +1,5 @@
 //! The searches of one evaluation: one for the job's own version, and one for each version before
-//! it that is placed once more, for what that version asks for and by its constraints. They share
+//! it that is placed once more, for what that version requests and by its constraints. They share
 //! what the plan has changed so far.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -34,7 +34,7 @@ pub(super) struct Searches<'c> {
 }
 
 impl<'c> Searches<'c> {
-    /// For a job, where these allocations of it are live, and these versions came before.
+    /// For a job, where these of its allocations are live, and these versions came before.
     pub(super) fn new(
         cluster: &'c Cluster,
         (job, options): Former,

@@ -1,4 +1,4 @@
-//! What the scheduler reads: one consistent picture of the state, whoever holds it.
+//! What the scheduler reads: one consistent picture of the state, for every caller.
 
 use std::sync::Arc;
 

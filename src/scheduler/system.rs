@@ -2,7 +2,7 @@
 //! node that may run it.
 //!
 //! Updates replace so many allocations of a group as its `max_parallel` says; the next evaluation,
-//! `stagger` later, goes on with the rest. They make no deployments.
+//! `stagger` later, continues with the rest. They make no deployments.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -212,7 +212,7 @@ impl Run<'_> {
         if !required {
             return AllocDisposition::Stops("", NOT_NEEDED);
         }
-        // What an operator stops comes again here, however he says it: a system job is not
+        // What an operator stops comes again here, by either request: a system job is not
         // rescheduled.
         let request = &alloc.desired_transition;
         let again = request.reschedule == Some(true) && request.force_reschedule == Some(true);
@@ -320,7 +320,7 @@ impl Run<'_> {
         let mut metric = selection.metric;
         let Some(choice) = selection.choice else {
             if metric.nodes_filtered > 0 {
-                // A node that may not run the group is none of its nodes.
+                // A node that may not run the group does not count for it.
                 let all = self.filtered.entry(group.name.clone()).or_default();
                 merge(all, &metric);
                 return;

@@ -5,9 +5,9 @@
 //! plans placed are known before they are committed ([`Cache::expect`]), so their rows are not read
 //! again. Whatever it holds can be read anew from the projections.
 //!
-//! A row that cannot be read ends nobody's scheduling. A node that cannot be read, or an allocation
-//! of which cannot, keeps what runs on it and gets nothing more: taken for gone, what runs there
-//! would be started elsewhere, and room that is taken would be given away.
+//! A row that cannot be read does not end scheduling elsewhere. A node that cannot be read, or one
+//! of whose allocations cannot, keeps what runs on it and gets nothing more: taken for gone, what
+//! runs there would be started elsewhere, and resources that are in use would be given away.
 
 use std::collections::BTreeSet;
 
@@ -133,8 +133,8 @@ impl Cache {
         Ok(())
     }
 
-    /// Takes nodes in again of which something could not be read, where all of it can be now. One
-    /// that the database fails for stays closed, and keeps no other so.
+    /// Takes nodes in again of which some row could not be read, where all rows can be now. A node
+    /// that the database fails for stays closed, and does not keep others closed.
     pub fn reopen(&mut self, view: &View) -> Vec<Freed> {
         let mut freed = Vec::new();
         let mut failed = None;
@@ -158,7 +158,7 @@ impl Cache {
         !self.closed.is_empty()
     }
 
-    /// What could not be read since this was asked last.
+    /// What could not be read since the last call.
     pub fn take_left_out(&mut self) -> Vec<StorageError> {
         std::mem::take(&mut self.left_out)
     }
@@ -249,12 +249,12 @@ impl Cache {
         self.volumes.check(&self.cluster, node_id, one, stopped)
     }
 
-    /// What has changed of volumes since this was asked last.
+    /// What has changed of volumes since the last call.
     pub fn take_changed_volumes(&mut self) -> Vec<(VolumeChange, u64)> {
         self.volumes.take_changed()
     }
 
-    /// An event in flight has come to an end: what was expected of it is no longer.
+    /// An event in flight has come to an end: its expected changes no longer count.
     pub fn forget_in_flight<'a>(&mut self, alloc_ids: impl Iterator<Item = &'a String>) {
         for id in alloc_ids {
             self.take_expected(id);
@@ -332,8 +332,8 @@ impl Cache {
     }
 
     /// Takes a node as it is, with all that is on it where it was closed or not known. Where
-    /// something of that cannot be read it is closed, also where the database fails: nobody places
-    /// on a node that is read in half. Answers its slot; none where it is gone.
+    /// something of that cannot be read it is closed, also where the database fails: a node that is
+    /// read in half gets no placements. Answers its slot; none where the node is gone.
     fn open(&mut self, view: &View, id: &str) -> Result<Option<u32>, StorageError> {
         let whole = self.closed.remove(id) || self.cluster.find(id).is_none();
         let opened = self.read_node(view, id, whole);
@@ -426,7 +426,7 @@ impl Cache {
         }
         let read = view.get::<Allocs>(id.as_str());
         let Some(row) = readable(read, &mut self.left_out)? else {
-            // What is known of it stays: it may still take its room.
+            // What is known of it stays: it may still take its resources.
             self.close_nodes_of(view, &BTreeSet::from([change.key.clone()]))?;
             return Ok(None);
         };
@@ -515,7 +515,7 @@ impl Cache {
         }
     }
 
-    /// Answers the slot if the allocation takes room.
+    /// Answers the slot if the allocation takes resources.
     fn put_alloc(
         &mut self,
         view: &View,

@@ -259,7 +259,7 @@ fn an_allocation_that_cannot_be_read_any_more_may_still_take_its_room() {
     assert_eq!(info.cpu, 4_000, "it is described as it was");
 }
 
-/// A change of it has all of it read, and not its own row alone.
+/// A change of a closed node has all of its rows read, and not only the changed row.
 #[test]
 fn a_closed_node_is_open_again_once_a_change_finds_all_of_it_readable() {
     let (mut cache, _) = without::<Allocs>(&Id::new("a"));

@@ -2,12 +2,11 @@
 //!
 //! [`Snapshot`] is the two together; [`cache::Cache`] keeps the cluster (nodes, what they hold,
 //! volumes and who uses them) beside the tables and follows them from index to index. The scheduler
-//! itself knows no table; whoever runs it (a worker, a plan that is only asked for, an explanation
-//! of a decision of long ago) brings this along.
+//! itself knows no table; its callers (a worker, a plan that is only requested, an explanation of a
+//! decision of long ago) bring this along.
 //!
-//! It must not know: who runs the scheduler, and what becomes of a plan.
-//! Invariants: nothing here is truth, all of it can be read again from a view. A snapshot's two
-//! parts are of one index.
+//! It must not know: what runs the scheduler, and what becomes of a plan. Invariants: nothing here
+//! is truth, all of it can be read again from a view. A snapshot's two parts are of one index.
 
 pub mod cache;
 pub mod snapshot;

@@ -1,4 +1,4 @@
-//! Volumes in the cache: from rows to what the scheduler weighs, and what may go on when they
+//! Volumes in the cache: from rows to what the scheduler weighs, and what may continue when they
 //! change.
 //!
 //! Volumes, their plugins and the allocations that use them are read from one view, so that a
@@ -25,10 +25,10 @@ use crate::scheduler::cluster::{
     uses_of,
 };
 
-/// A change after which something that waited for a volume may go on.
+/// A change after which something that waited for a volume may continue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum VolumeChange {
-    /// This CSI volume is new, can be used again, or less of it is held.
+    /// This CSI volume is new, can be used again, or fewer claims hold it.
     Volume(JobKey),
     /// Volumes of this plugin can be used.
     Plugin(String),
@@ -85,7 +85,7 @@ impl VolumeCache {
         }
         let mut claims = view.cursor::<HostVolumeClaims>(&Scan::all());
         while let Some(row) = claims.advance()? {
-            // The key says all of it.
+            // The key holds the whole claim.
             if let Ok(key) = <(String, String, String, Id)>::from_bytes(row.key) {
                 let (namespace, job, group, id) = key;
                 let claim = (namespace, job, group, id.as_str().to_owned());
@@ -103,7 +103,7 @@ impl VolumeCache {
         Ok(cache)
     }
 
-    /// What has changed since this was asked last.
+    /// What has changed since the last call.
     pub fn take_changed(&mut self) -> Vec<(VolumeChange, u64)> {
         std::mem::take(&mut self.changed)
     }
@@ -155,7 +155,7 @@ impl VolumeCache {
                     let held = change.operation == Operation::Put;
                     cluster.volumes_mut().set_sticky(claim, held);
                     if !held {
-                        // Who stuck to it may go elsewhere.
+                        // A group that stuck to it may go elsewhere.
                         self.note(VolumeChange::Host, change.index);
                     }
                 }
@@ -207,7 +207,7 @@ impl VolumeCache {
             {
                 self.note(VolumeChange::Volume(name), index);
                 let plugin = VolumeChange::Plugin(facts.plugin_id.clone());
-                // A node that had as many volumes as it takes may have room for another one.
+                // A node that had as many volumes as it takes may take another one.
                 self.note(plugin, index);
             }
             if before
@@ -221,7 +221,7 @@ impl VolumeCache {
         Ok(())
     }
 
-    /// An allocation is gone: what it holds is held by nobody now, which is another matter.
+    /// An allocation is gone: the claims that it leaves behind are another matter.
     pub fn allocation_gone(
         &mut self,
         view: &View,
@@ -241,7 +241,7 @@ impl VolumeCache {
         Ok(())
     }
 
-    /// An allocation takes no room any more and may never have claimed what it was placed for.
+    /// An allocation takes no resources any more and may never have claimed what it was placed for.
     pub fn released(&mut self, uses: &[VolumeUse], index: u64) {
         for one in uses {
             self.note_volume(one.key.clone(), index);

@@ -166,7 +166,7 @@ impl Server {
         peers
     }
 
-    /// Milliseconds since the leader was last heard of, 0 on the leader.
+    /// Milliseconds since the last message of the leader, 0 on the leader.
     pub fn last_contact(&self) -> u64 {
         0
     }
@@ -298,7 +298,7 @@ impl Server {
         around.map_or_else(|| Arc::clone(&self.config), |around| around.config())
     }
 
-    /// Has the agent read its configuration anew; answers what of it needs a restart.
+    /// Has the agent read its configuration anew; answers which settings need a restart.
     ///
     /// # Errors
     /// Why all stays as it was.
@@ -397,7 +397,7 @@ fn split(addr: &str) -> (String, u16) {
     )
 }
 
-/// What the tables must have before they say who gives a token: what the log has now.
+/// What the tables must have before a token is looked up in them: what the log has now.
 pub(super) fn owed(log: &Arc<LogEngine>) -> Owed {
     let log = Arc::clone(log);
     let written = move || log.bounds().1.saturating_sub(1);

@@ -10,7 +10,7 @@ const FILE: &str = "acl-bootstrap-reset";
 const LONGEST: u64 = 64;
 
 impl Server {
-    /// The index in the file with which ACLs may be bootstrapped again; 0 where there is none.
+    /// The index in the file with which ACLs may be bootstrapped again; 0 where it holds no index.
     pub fn acl_bootstrap_reset(&self) -> u64 {
         let path = self.dir.join(FILE);
         let mut text = String::new();

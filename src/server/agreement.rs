@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::history::rebuild;
 use crate::raft::Observer;
 
-/// What is known of it.
+/// The state of the agreement.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Agreed {

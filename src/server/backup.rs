@@ -145,9 +145,9 @@ impl Server {
         Scratch::new(&self.dir, "receive")
     }
 
-    /// Makes the backup in a file the state of this server, as a new epoch of the log. What is
-    /// unpacked and checked is so while the server goes on; then it takes no more events, begins
-    /// the new log, wakes all who wait, and asks its agent to start it anew.
+    /// Makes the backup in a file the state of this server, as a new epoch of the log. The backup
+    /// is unpacked and checked while the server continues; then the server takes no more events,
+    /// begins the new log, wakes all waiting calls, and has its agent start it anew.
     ///
     /// # Errors
     /// A backup that is refused, for the reason it is; another restore under way; files that cannot

@@ -17,14 +17,14 @@ use drover_projections::{ReadRows, Scan, StorageError, View};
 use super::Myself;
 use crate::error::chain;
 
-/// The first events of a leader, in order. They follow from the view and from who leads, but for
-/// new ids and the time.
+/// The first events of a leader, in order. They follow from the view and from the leadership, but
+/// for new ids and the time.
 ///
 /// In an epoch that a restore opened, every job that is not over is evaluated once: what ran when
-/// the backup was made need not be what runs now. That comes before `LeaderElected`, so that an
-/// epoch in which nobody led yet is one in which it is not done; a job that has an evaluation of
-/// the epoch is not looked at again. A lone server raises the feature level to its own; a cluster
-/// waits until every member reports it.
+/// the backup was made need not be what runs now. That comes before `LeaderElected`, so that in an
+/// epoch that had no leader yet it is still to do; a job that has an evaluation of the epoch is not
+/// looked at again. A lone server raises the feature level to its own; a cluster waits until every
+/// member reports it.
 ///
 /// # Errors
 /// Those of reading: what cannot be read is not taken for a new cluster.

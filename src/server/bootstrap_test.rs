@@ -77,7 +77,7 @@ async fn the_first_leader_of_a_restored_epoch_evaluates_every_job() {
     assert_eq!(kinds(&first(&server, &view, 0)), [EventKind::LeaderElected]);
     let written = view.index();
     let restored = first(&server, &view, written);
-    // Nobody leads in the epoch before every job was evaluated.
+    // There is no leader in the epoch before every job was evaluated.
     assert_eq!(
         kinds(&restored),
         [EventKind::EvalsUpserted, EventKind::LeaderElected]
@@ -87,7 +87,7 @@ async fn the_first_leader_of_a_restored_epoch_evaluates_every_job() {
         panic!("{restored:?}")
     };
     assert!(ev.evals.iter().all(|eval| eval.status == "pending"));
-    // Somebody led in the epoch: it was done.
+    // The epoch had a leader: it was done.
     assert_eq!(kinds(&first(&server, &view, 1)), [EventKind::LeaderElected]);
     server.shutdown().await;
 }
@@ -137,7 +137,7 @@ async fn a_job_that_was_over_is_not_run_again_by_a_restore() {
 }
 
 /// Waits until the scheduler has done what it can for the job: there is no node, so that one
-/// evaluation waits for room, and nothing more happens by itself.
+/// evaluation waits for a place, and nothing more happens by itself.
 async fn quiet(server: &Server, id: &str) {
     let busy = |view: &View| {
         let rows =

@@ -1,5 +1,5 @@
-//! Gauges that are read off the server when somebody asks for the metrics: what the scheduler
-//! holds, how far Raft and the log are, and what jobs there are. A client beside it has its own.
+//! Gauges that are read off the server when the metrics are requested: what the scheduler holds,
+//! how far Raft and the log are, and what jobs there are. A client beside it has its own.
 
 pub(super) mod jobs;
 

@@ -19,8 +19,8 @@ use crate::raft::snapshot::SnapshotDir;
 
 /// Opens the projections of the server in `dir`, once a restore that has happened is finished. If a
 /// former run found them damaged, or opening them does, or they are not there though the log begins
-/// above zero, they are built again from the log ([`rebuild`]). Damaged snapshots are set
-/// aside where the log goes on from another one.
+/// above zero, they are built again from the log ([`rebuild`]). Damaged snapshots are set aside
+/// where the log continues from another one.
 ///
 /// # Errors
 /// What is no damage; a log that does not reach back to its beginning, or is damaged itself.
@@ -53,7 +53,7 @@ pub(super) fn open(
     );
     let cancelled = AtomicBool::new(false);
     let rebuild = Rebuild {
-        // It is what the log gives; whether that is what was signed, `log verify` tells.
+        // It is what the log gives; whether that is what was signed, `log verify` checks.
         force: true,
         ..Rebuild::of(log_dir, path, options, &cancelled)
     };
@@ -101,8 +101,8 @@ fn are_lost(log_dir: &Path, path: &Path) -> bool {
     !path.exists() && ReadOnlyLog::open(log_dir).is_ok_and(reports)
 }
 
-/// Sets the snapshot aside that a rebuild found damaged, where the log goes on from another one;
-/// whether it did.
+/// Sets the snapshot aside that a rebuild found damaged, where the log continues from another one;
+/// answers whether it did.
 fn set_aside(error: &ReplayError, log_dir: &Path, snapshots: &Path) -> io::Result<bool> {
     match error {
         ReplayError::Foundation { path, source } if others(log_dir) => {
@@ -116,7 +116,7 @@ fn set_aside(error: &ReplayError, log_dir: &Path, snapshots: &Path) -> io::Resul
     }
 }
 
-/// Whether the log goes on from more than one snapshot.
+/// Whether the log continues from more than one snapshot.
 fn others(log_dir: &Path) -> bool {
     let found = ReadOnlyLog::open(log_dir).map(|log| replay::foundations(log_dir, &log));
     found.is_ok_and(|found| found.is_ok_and(|found| found.len() > 1))

@@ -1,8 +1,8 @@
 //! The first root key: made once this server leads and there is none, or where the file of the
 //! active one is gone, as after an import without the keystore: what it encrypted stays unreadable,
-//! but everything else goes on.
+//! but everything else continues.
 //!
-//! Leadership does not wait for it (KR-03); whoever needs a key copes with "not there yet". The
+//! Leadership does not wait for it (KR-03); callers that need a key cope with "not there yet". The
 //! order is: file synced, then the event, then first use.
 
 use std::sync::Arc;
@@ -176,7 +176,7 @@ mod tests {
             assert_eq!(again.id(), first.id());
         }
         assert_eq!(files(dir.path()), [first.id()]);
-        // Killed before its event: the next start goes on with what lies there.
+        // Killed before its event: the next start continues with what lies there.
         let (keyring, _) = Keyring::open(dir.path()).unwrap();
         let mut offered = Offered::default();
         assert_eq!(offered.key(&keyring, &[], 9).unwrap().id(), first.id());

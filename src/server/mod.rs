@@ -7,7 +7,7 @@
 //! What it must not know: routes, message names, tables' contents, what any event means.
 //!
 //! Invariants: parts start bottom up (files, projections, log, Raft, proposer, reactors) and stop
-//! top down; what is acknowledged is in the log before anybody hears of it.
+//! top down; what is acknowledged is in the log before it is reported to anyone.
 
 mod about;
 mod acl_reset;
@@ -72,9 +72,9 @@ use settings::{
 const REACTORS_STOP: Duration = Duration::from_secs(2);
 const WORK_STOPS: Duration = Duration::from_secs(2);
 
-/// What a server asks of the agent that it runs in.
+/// What a server requests of the agent that it runs in.
 pub trait Around: Send + Sync {
-    /// Reads the configuration anew; answers what of it needs a restart.
+    /// Reads the configuration anew; answers which settings need a restart.
     ///
     /// # Errors
     /// Why all stays as it was.
@@ -97,13 +97,13 @@ pub struct Server {
     pub projections: Arc<Projections>,
     /// The way to write; most callers want [`Server::submit`].
     pub proposer: Proposer,
-    /// Raft: who leads, the members, the log.
+    /// Raft: the leader, the members, the log.
     pub raft: Arc<RaftNode>,
     /// Proofs over the log.
     pub ledger: Arc<Ledger>,
-    /// What was asked of this server that changes nothing but matters.
+    /// The requests to this server that change nothing but matter.
     pub requests: Arc<RequestLog>,
-    /// Who asks.
+    /// The caller.
     pub gate: Arc<Gate>,
     /// The clients of other machines that are reached from here.
     pub sessions: Arc<Sessions>,
@@ -197,7 +197,7 @@ pub enum StartError {
     #[error("the projections are damaged and cannot be built again from the log")]
     Rebuild(#[source] crate::history::rebuild::RebuildError),
     /// A backup that was restored cannot be put in place.
-    #[error("the backup that was restored cannot be put in place; starting again goes on with it")]
+    #[error("the backup that was restored cannot be put in place; the next start continues it")]
     Restore(#[from] crate::history::ArchiveError),
     /// The keystore cannot be opened.
     #[error("the keystore cannot be opened")]
@@ -334,7 +334,7 @@ impl Server {
         }
     }
 
-    /// A node was heard of: answers when its next heartbeat is due.
+    /// A node sent a heartbeat: answers when the next one is due.
     pub fn beat(&self, node: &str) -> std::time::Duration {
         self.heartbeats
             .beat(node, crate::base::clock::unix_nanos(), rand::random())
@@ -402,7 +402,7 @@ impl Server {
     }
 }
 
-/// Opens the keystore; what cannot be used of it is said.
+/// Opens the keystore; what cannot be used of it is logged.
 fn open_keys(dir: &Path) -> Result<Keyring, StartError> {
     let (keyring, unreadable) = Keyring::open(&dir.join("keystore"))?;
     for problem in unreadable {
@@ -429,8 +429,8 @@ fn whole(log: &LogEngine, applied: u64) -> Result<(), StartError> {
     }
 }
 
-/// Refuses a log that has less than was signed of it. What is signed was committed, and synced
-/// before; whether the checkpoint itself was is no matter.
+/// Refuses a log that is shorter than its signed checkpoint. Entries are committed and synced
+/// before they are signed; whether the checkpoint itself was synced does not matter.
 fn signed(dir: &Path, epoch: Epoch, next: u64) -> Result<(), StartError> {
     match CheckpointFile::last_signed(dir, epoch)? {
         Some(Checkpoint { index: signed, .. }) if signed >= next => {

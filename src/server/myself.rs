@@ -1,4 +1,4 @@
-//! Who this server is: an id that is made once and kept, a name, and where it is reached.
+//! This server's identity: an id that is made once and kept, a name, and where it is reached.
 
 use std::path::Path;
 

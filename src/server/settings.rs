@@ -116,7 +116,7 @@ pub(super) fn sources(
     }
 }
 
-/// What reactors are told.
+/// The settings of reactors.
 pub(super) fn reactor_settings(config: &Config) -> ReactorSettings {
     let mut scheduling = SchedulingSettings::default();
     if let Some(workers) = config.server.num_schedulers {

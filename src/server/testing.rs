@@ -20,7 +20,7 @@ impl Deref for Stopping {
 impl Drop for Stopping {
     fn drop(&mut self) {
         let server = Arc::clone(&self.0);
-        // The test's own runtime does nothing while this waits, and none of it is needed.
+        // The test's own runtime does nothing while this waits, and is not needed.
         let stopped = std::thread::spawn(move || {
             let mut runtime = tokio::runtime::Builder::new_current_thread();
             let runtime = runtime.enable_all().build();

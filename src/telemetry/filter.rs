@@ -41,7 +41,7 @@ impl PrefixRules {
     }
 }
 
-/// A recorder that hears of what the rules allow.
+/// A recorder that gets what the rules allow.
 pub(super) struct Filtered<R> {
     rules: Arc<ArcSwap<PrefixRules>>,
     inner: R,

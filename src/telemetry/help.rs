@@ -1,6 +1,6 @@
 //! What each metric means, as `# HELP` in Prometheus' text form.
 //!
-//! Of what Nomad's dashboards ask for there is not, because there is nothing to measure:
+//! Nomad's dashboards query metrics that do not exist here, because there is nothing to measure:
 //! - `memberlist.*`, `serf.*`, `leader.reconcile*`, `rpc.raft_handoff`: servers do not gossip, and
 //!   Raft has connections of its own.
 //! - `rpc.cross-region.*`, `client.consul.*`, `client.introduction_violation_num`,
@@ -49,10 +49,10 @@ drover_reactor_running 1 where a reactor runs on this server.
 drover_requests_left_out_total What strangers were denied that the request log does not have.
 drover_requests_limited_total Requests and calls that were refused because there were too many.
 drover_requests_lost_total Requests that could not be written into the request log.
-drover_requests_served_total Requests and calls, refused ones too, by route and by who asked.
+drover_requests_served_total Requests and calls, refused ones too, by route and by caller.
 drover_requests_spent_seconds Seconds until the timed answers began, by the same.
 drover_requests_timed_total Requests and calls that were timed: those that may wait are not.
-drover_rpc_nodes_reachable Nodes of other machines that this server can ask for something.
+drover_rpc_nodes_reachable Nodes of other machines that this server can send requests to.
 drover_scheduling_left_out How often scheduling left out a row that cannot be read.
 drover_state_digests_at_index The index whose digests the servers agreed on last.
 drover_state_digests_differ Tables that differ from what the servers agreed on.
@@ -102,7 +102,7 @@ nomad_client_host_disk_size Bytes of a file system.
 nomad_client_host_disk_used Bytes of a file system in use.
 nomad_client_host_disk_used_percent Percent of a file system in use.
 nomad_client_host_memory_available Bytes of memory that can be had.
-nomad_client_host_memory_free Bytes of memory that nobody uses.
+nomad_client_host_memory_free Bytes of memory that are not in use.
 nomad_client_host_memory_total Bytes of memory.
 nomad_client_host_memory_used Bytes of memory in use.
 nomad_client_task_hook_prestart_elapsed Milliseconds that a hook before a task took.
@@ -111,10 +111,10 @@ nomad_client_task_hook_prestart_success Hooks before a task that ended well.
 nomad_client_tasks_dead Tasks on this node that are over.
 nomad_client_tasks_pending Tasks on this node that do not run yet.
 nomad_client_tasks_running Tasks that run on this node.
-nomad_client_unallocated_cpu MHz of this node that nobody was given.
-nomad_client_unallocated_disk MiB of disk of this node that nobody was given.
-nomad_client_unallocated_memory MiB of memory of this node that nobody was given.
-nomad_client_unallocated_network Mbit/s of an interface of this node that nobody was given.
+nomad_client_unallocated_cpu MHz of this node that are not allocated.
+nomad_client_unallocated_disk MiB of disk of this node that are not allocated.
+nomad_client_unallocated_memory MiB of memory of this node that are not allocated.
+nomad_client_unallocated_network Mbit/s of an interface of this node that are not allocated.
 nomad_client_uptime Seconds since this machine started.
 nomad_nomad_agent_http_exceeded Connections to the API that were refused: there were too many.
 nomad_nomad_autopilot_failure_tolerance Voters that the cluster can lose and still has a leader.
@@ -144,7 +144,7 @@ nomad_nomad_broker_total_pending Evaluations that wait for another one of their 
 nomad_nomad_broker_total_ready Evaluations that can be worked on.
 nomad_nomad_broker_total_unacked Evaluations that are worked on.
 nomad_nomad_broker_total_waiting Evaluations that wait for a time.
-nomad_nomad_broker_wait_time Milliseconds that evaluations were ready and nobody took them.
+nomad_nomad_broker_wait_time Milliseconds that ready evaluations waited for a worker.
 nomad_nomad_heartbeat_active Nodes whose heartbeats are waited for.
 nomad_nomad_heartbeat_invalidate Milliseconds that it took to give up a node that was silent.
 nomad_nomad_job_status_dead Jobs of which nothing runs or will run.
@@ -164,7 +164,7 @@ nomad_nomad_plan_apply Milliseconds from a plan's being proposed until it was ap
 nomad_nomad_plan_evaluate Milliseconds that the check of a plan took.
 nomad_nomad_plan_node_rejected Nodes that plans no longer fitted on.
 nomad_nomad_plan_queue_depth Plans that wait to be checked.
-nomad_nomad_plan_submit Milliseconds from a plan's being handed in until it was settled.
+nomad_nomad_plan_submit Milliseconds from a plan's submission until its outcome.
 nomad_nomad_plan_wait_for_index Milliseconds until the check of a plan had the newest state.
 nomad_nomad_rpc_query Calls that this server answered and that changed nothing.
 nomad_nomad_rpc_request Calls that this server answered.
@@ -175,7 +175,7 @@ nomad_nomad_worker_invoke_scheduler_service Milliseconds of a run of the schedul
 nomad_nomad_worker_invoke_scheduler_sysbatch Milliseconds of a run of the scheduler for sysbatch.
 nomad_nomad_worker_invoke_scheduler_system Milliseconds of a run of the scheduler for system jobs.
 nomad_nomad_worker_send_ack Milliseconds until the broker knew that an evaluation was over.
-nomad_nomad_worker_submit_plan Milliseconds that a worker waited for its plan to be settled.
+nomad_nomad_worker_submit_plan Milliseconds that a worker waited for its plan's outcome.
 nomad_nomad_worker_update_eval Milliseconds until the end of an evaluation was written.
 nomad_nomad_worker_wait_for_index Milliseconds that a worker waited for its view of the state.
 nomad_raft_appliedIndex The last index that is applied.

@@ -1,4 +1,4 @@
-//! Labels: counters by who asks, of a bounded number of callers, and the names that labels have.
+//! Labels: counters by caller, of a bounded number of callers, and the names that labels have.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
@@ -8,9 +8,9 @@ use metrics::Label;
 use metrics_exporter_prometheus::formatting::sanitize_label_key;
 use parking_lot::Mutex;
 
-/// Callers of a kind that are told apart; whoever comes later is counted with all others.
+/// Callers of a kind that are counted apart; later ones are counted with all others.
 const MOST: usize = 500;
-/// Callers of a kind and routes that are told apart.
+/// Callers of a kind and routes that are counted apart.
 const MOST_OF_ROUTES: usize = 4_000;
 /// What those are called.
 const OTHERS: &str = "others";
@@ -19,8 +19,8 @@ static KNOWN: LazyLock<Mutex<LabelBudget>> = LazyLock::new(|| Mutex::new(LabelBu
 static KNOWN_OF_ROUTES: LazyLock<Mutex<LabelBudget>> =
     LazyLock::new(|| Mutex::new(LabelBudget::of(MOST_OF_ROUTES)));
 
-/// Who is told apart: so many of each kind, for series are kept as long as the process. Allocations
-/// that end and nodes that come take no place of a token's.
+/// Which callers are counted apart: so many of each kind, for series are kept as long as the
+/// process. Allocations that end and nodes that come take no place of a token's.
 struct LabelBudget {
     most: usize,
     kinds: [HashSet<String>; 4],
@@ -34,7 +34,7 @@ impl LabelBudget {
         }
     }
 
-    /// Whether this is told apart, which is of who has such a label.
+    /// Whether this is counted apart, by the kind of caller that such a label names.
     fn has(&mut self, label: &str, what: &str) -> bool {
         let kind = match label.split_once(':').map_or("", |(kind, _)| kind) {
             "token" => 0,
@@ -66,16 +66,16 @@ pub fn label_name(key: &str) -> String {
     sanitize_label_key(key)
 }
 
-/// Seconds that were spent, by route and label: a level that nobody changes for long is forgotten
-/// by who shows it, and must not begin at nothing again. As many as are told apart.
+/// Seconds that were spent, by route and label: a level that does not change for long is forgotten
+/// by its exporter, and must not begin at zero again. As many as are counted apart.
 static SPENT: LazyLock<Mutex<HashMap<Vec<Label>, f64>>> = LazyLock::new(Mutex::default);
 
 /// A request or a call that was counted.
 #[derive(Clone, Debug)]
 pub struct Served(Vec<Label>);
 
-/// Counts one that is served, by what was asked for (`GET /v1/jobs`, `Node.Register`) and by the
-/// label of who asked, where he has one.
+/// Counts one that is served, by route or method (`GET /v1/jobs`, `Node.Register`) and by the
+/// caller's label, where the caller has one.
 pub fn served(route: String, label: Option<&str>) -> Served {
     let mut labels = Vec::with_capacity(2);
     if let Some(label) = label {

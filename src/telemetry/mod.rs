@@ -4,7 +4,7 @@
 //! text form, and into the summary of ten-second intervals that `/v1/metrics` shows as JSON.
 //!
 //! It knows no metric by name and nothing of HTTP. Names are Nomad's, with dots. Labels carry the
-//! id of an allocation where `publish_allocation_metrics` asks for it, and that of a job there and
+//! id of an allocation where `publish_allocation_metrics` enables it, and that of a job there and
 //! in `nomad.nomad.job_summary.*`, as dashboards expect it; the setting
 //! `disable_dispatched_job_summary_metrics` leaves the many dispatched ones out. Evaluations that
 //! wait for a time are levels of their own, some at a time. Nothing else does: a timing is kept as
@@ -37,7 +37,7 @@ pub use summary::{Summary, SummaryReport};
 pub struct TelemetryOptions {
     /// The length of an interval of the summary.
     pub interval: Duration,
-    /// How long a level is shown that nobody sets any more.
+    /// How long a level is shown that is no longer set.
     pub retention: Duration,
     /// The label `host` of every metric; none without one.
     pub host: Option<String>,
@@ -66,8 +66,8 @@ impl Default for TelemetryOptions {
 #[derive(Clone)]
 pub struct Telemetry {
     prometheus: PrometheusHandle,
-    /// When that was rendered last, and how long a level is kept there: those that nobody sets any
-    /// more are found by rendering alone.
+    /// When that was rendered last, and how long a level is kept there: those that are no longer
+    /// set are found by rendering alone.
     rendered: Arc<ArcSwap<Instant>>,
     retention: Duration,
     summary: Arc<Summary>,
@@ -160,15 +160,15 @@ impl Telemetry {
         self.summary.report()
     }
 
-    /// Ends an interval, folds what histograms have gathered, and lets levels go that nobody sets
-    /// any more, also where nobody asks for metrics. To be called once an interval.
+    /// Ends an interval, folds what histograms have gathered, and drops levels that are no longer
+    /// set, also where metrics are not requested. To be called once an interval.
     pub fn tick(&self) {
         process::observe();
         self.prometheus.run_upkeep();
         if self.rendered.load().elapsed() >= self.retention {
             self.rendered.store(Arc::new(Instant::now()));
             if let Err(error) = self.prometheus.render_to_write(&mut std::io::sink()) {
-                tracing::warn!(%error, "levels that nobody sets any more are kept");
+                tracing::warn!(%error, "levels that are no longer set are kept");
             }
         }
         self.summary.rotate();

@@ -1,7 +1,7 @@
 //! Metrics that are sent away as they are recorded: to statsd over UDP, to statsite over TCP.
 //!
-//! Whoever records never waits: what the sender cannot take in time is dropped, as statsd's own
-//! clients do.
+//! Recording never waits: what the sender cannot take in time is dropped, as statsd's own clients
+//! do.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -32,14 +32,15 @@ pub enum Sink {
     Statsite(String),
 }
 
-/// Hears of every metric, and sends it.
+/// Gets every metric, and sends it.
 pub(super) struct Recorder {
     tx: SyncSender<String>,
     host: Option<String>,
     totals: Totals,
 }
 
-/// What counters stood at that are told as a whole; whoever tells of one makes it anew each time.
+/// The last values of counters that are set as totals: the handle of such a counter is made anew
+/// for each report.
 type Totals = Arc<Mutex<BTreeMap<String, u64>>>;
 
 impl Recorder {
@@ -150,7 +151,7 @@ impl metrics::Recorder for Recorder {
     }
 }
 
-/// Sends until nobody records any more.
+/// Sends until the recorders are gone.
 fn send(sink: &Sink, lines: &Receiver<String>) {
     let mut wire = Wire::default();
     let mut packet = String::with_capacity(DATAGRAM);
@@ -223,7 +224,7 @@ impl Wire {
             }
         };
         match socket.send(packet.as_bytes()) {
-            // Nobody listens there now: a datagram more or less.
+            // The address has no listener now: a datagram more or less.
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => Ok(()),
             sent => sent.map(|_| ()),
         }

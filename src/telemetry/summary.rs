@@ -80,7 +80,7 @@ struct Gauged {
 /// All metrics of the process, by interval.
 pub struct Summary {
     interval: Duration,
-    /// Intervals after which a level that nobody sets any more is forgotten.
+    /// Intervals after which a level that is no longer set is forgotten.
     kept: u64,
     host: Option<String>,
     state: Mutex<SummaryState>,
@@ -115,7 +115,7 @@ impl Summary {
         state.gauges.retain(|_, level| level.set_in >= oldest);
     }
 
-    /// The last whole interval, or the running one while there is none.
+    /// The last whole interval, or the running one while no interval is over.
     pub fn report(&self) -> SummaryReport {
         let state = self.state.lock();
         let interval = state.whole.as_ref().unwrap_or(&state.running);
@@ -290,7 +290,7 @@ impl CounterFn for Cell {
     }
 
     fn absolute(&self, value: u64) {
-        // What was counted before anybody looked is of no interval.
+        // What was counted before the first look is of no interval.
         let before = {
             let mut state = self.summary.state.lock();
             state.absolute.insert(self.id.clone(), value)

@@ -36,7 +36,7 @@ const ORDERS: [[&str; 3]; 6] = [
 
 type Counts = Arc<Mutex<BTreeMap<String, u64>>>;
 
-/// Which methods' calls hang, and of each how many do and how many went on.
+/// Which methods' calls hang, and for each method how many hang and how many continued.
 #[derive(Default)]
 struct Gate {
     shut: watch::Sender<BTreeSet<&'static str>>,
@@ -164,7 +164,7 @@ async fn sch_16_a_client_makes_its_calls_beside_one_another_and_any_order_brings
             status() == "disconnected" && row().client_status == "unknown"
         })
         .await;
-        // What it should run has changed by that: it asks for it meanwhile.
+        // What it should run has changed by that: the client fetches that meanwhile.
         until(format!("{order:?}: a fetch hangs"), || {
             gate.hanging(FETCH) > 0
         })

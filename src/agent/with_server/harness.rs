@@ -43,7 +43,7 @@ impl World {
         let telemetry = crate::telemetry::install(Duration::from_secs(10));
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut config = Config::dev();
-        // What servers say of themselves replaces what clients were told.
+        // What servers say of themselves replaces what clients were configured with.
         config.ports.rpc = listener.local_addr().unwrap().port();
         let config = Arc::new(config);
         let server = Server::start(config, dir.path(), telemetry).await.unwrap();

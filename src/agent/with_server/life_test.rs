@@ -92,10 +92,10 @@ async fn hb_09_an_update_that_was_refused_for_lost_contact_arrives_after_a_heart
     let reported = || world.allocs("svc").first().map(|a| a.client_status.clone());
     until("it runs", || reported().as_deref() == Some("running")).await;
 
-    // Nothing of the allocation itself is told any more: what arrives is the update below.
+    // Nothing of the allocation itself is reported any more: what arrives is the update below.
     let alloc = world.allocs("svc")[0].id.clone();
     client.runner(&alloc).unwrap().detach().await;
-    // The servers lose the node; what its client tells meanwhile is refused.
+    // The servers lose the node; what its client reports meanwhile is refused.
     let lost = MissHeartbeat {
         node_id: id.clone(),
     };

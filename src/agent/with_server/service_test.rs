@@ -76,7 +76,7 @@ async fn chk_08_a_failing_check_of_a_group_restarts_its_tasks_more_than_once() {
     let client = world.client();
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
     let port = listener.local_addr().expect("bound").port();
-    // Nobody answers there from now on.
+    // No server answers there from now on.
     drop(listener);
     let mut group = group(1, serde_json::json!({"run_for": "1h"}));
     group.restart_policy = Some(RestartPolicy {
@@ -197,7 +197,7 @@ async fn cl_08_one_task_is_restarted_alone_and_a_dead_one_is_not() {
 async fn a_deployment_is_healthy_once_its_checks_are_good_and_not_before() {
     let world = World::start().await;
     let client = world.client();
-    // Bound and not listening: who connects is refused, and nobody else gets the port.
+    // Bound and not listening: connections are refused, and no other process gets the port.
     let socket = TcpSocket::new_v4().expect("a socket");
     socket
         .bind("127.0.0.1:0".parse().expect("an address"))

@@ -233,7 +233,7 @@ async fn a_wrong_or_empty_secret_of_a_node_is_refused_by_every_method() {
     })
     .await;
     let (node, alloc) = (client.node_id(), row().unwrap());
-    // A service of its own that nobody else may remove, and a quiet cluster.
+    // A service of its own that no other node may remove, and a quiet cluster.
     let own = service_of(&node, &alloc);
     let caller = &client.caller();
     caller
@@ -264,7 +264,7 @@ async fn a_wrong_or_empty_secret_of_a_node_is_refused_by_every_method() {
         }
         assert_eq!(shown(), before, "{secret:?}");
     }
-    // Who has no secret, or another one, does not describe the node either.
+    // A caller without a secret, or with another one, does not describe the node either.
     let known = {
         let view = world.server.projections.view();
         nodes::get(&view, &node).unwrap().unwrap()
@@ -307,9 +307,9 @@ async fn mod_30_who_proved_nothing_waits_for_nothing() {
         let servers = Servers::new(vec![world.rpc.addr().to_string()]);
         Caller::network(Pool::new(1), servers, "wrong").of_node(node)
     };
-    // Had he to wait, his time as a stranger would be over first.
+    // If this caller had to wait, a stranger's time would be over first.
     let soon = Duration::from_secs(19);
-    // Nor does he learn whether there is such an allocation.
+    // Nor does the caller learn whether there is such an allocation.
     for named in ["", &client.node_id()] {
         let refused = stranger(named).once::<AllocGetAllocs>(&request, soon).await;
         let Err(RpcError::Api(refused)) = refused else {

@@ -11,8 +11,8 @@ use super::require_acl_support;
 use super::token::{MANAGEMENT, seal};
 use crate::{Command, Decision, Stamp};
 
-/// The first management token is made: once, and again for who can write the index of the last time
-/// into a file on the server.
+/// The first management token is made: once, and again for an operator who can write the index of
+/// the last time into a file on the server.
 #[derive(Clone, Debug)]
 pub struct BootstrapAcl {
     /// The accessor made for it.

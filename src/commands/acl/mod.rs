@@ -1,5 +1,5 @@
-//! Commands about policies, tokens and roles. Whoever may give them was settled before; the secrets
-//! they carry are sealed already.
+//! Commands about policies, tokens and roles. Whether the caller may give them was checked before;
+//! the secrets they carry are sealed already.
 
 mod bootstrap;
 mod one_time;
@@ -36,7 +36,7 @@ fn require_acl_support(view: &View) -> Result<(), Refusal> {
     require_all_servers_support(view, ACL_LEVEL, "ACLs")
 }
 
-/// The hash of what an object says, whoever wrote it when.
+/// The hash of what an object says, independent of its author and time.
 fn content_hash(content: &Value) -> Base64 {
     Base64::from(Sha256::digest(content.to_string()).to_vec())
 }

@@ -68,8 +68,8 @@ impl Command for ExchangeOneTimeToken {
     }
 }
 
-/// One-time tokens that have run out are removed by their names, where one that cannot be read is
-/// among them: whoever removed them by rule would come to it.
+/// One-time tokens that have run out are removed by their names where one of them cannot be read:
+/// removal by rule would fail at that one.
 #[derive(Clone, Debug)]
 pub struct DeleteOneTimeTokens {
     /// Their accessors, a bounded number.
@@ -98,7 +98,8 @@ impl Command for DeleteOneTimeTokens {
 /// One-time tokens that have run out are removed, a bounded number. The reply counts them.
 #[derive(Clone, Debug)]
 pub struct DeleteExpiredOneTimeTokens {
-    /// Those that had run out then, Unix nanoseconds: whoever looked goes no further than he saw.
+    /// Those that had run out then, Unix nanoseconds: no token is removed that expired after the
+    /// look.
     pub expired_by: i64,
 }
 

@@ -76,7 +76,8 @@ impl Command for UpsertAclRoles {
         }
         let roles = self.normalize(view, stamp)?;
         let allow_missing_policies = self.allow_missing_policies;
-        // A role that is deleted meanwhile is not to come back, with all who were linked to it.
+        // A role that is deleted meanwhile is not to come back, with all tokens that were linked to
+        // it.
         let guards = roles
             .iter()
             .map(|role| view.guard::<AclRoles>(role.id.as_str()));

@@ -77,7 +77,7 @@ impl Command for CreateAclToken {
 /// A token is changed: its name, its type, its policies and its roles.
 #[derive(Clone, Debug)]
 pub struct UpdateAclToken {
-    /// The token as it is to be. What of it may not change is empty, or as it was.
+    /// The token as it is to be. Fields that may not change are empty, or as they were.
     pub token: AclToken,
     /// The hash of the secret that was given with it; empty for none.
     pub secret_hash: String,
@@ -251,8 +251,8 @@ pub(super) fn seal(token: &mut AclToken) {
 pub struct DeleteAclTokens {
     /// Their accessors.
     pub accessor_ids: Vec<String>,
-    /// Only those that had expired by then (Unix nanoseconds), whoever else is named; 0: all. What
-    /// is not there is then no mistake.
+    /// Only those that had expired by then (Unix nanoseconds), whatever other tokens are named; 0:
+    /// all. A token that does not exist is then no error.
     pub expired_by: i64,
 }
 

@@ -47,8 +47,7 @@ pub struct DispatchJob {
 }
 
 impl DispatchJob {
-    /// The id of a child dispatched now (Unix seconds), told from others by some hexadecimal
-    /// digits.
+    /// The id of a child dispatched now (Unix seconds), distinguished by some hexadecimal digits.
     pub fn child_id(job_id: &str, prefix: &str, seconds: i64, digits: &str) -> String {
         let separator = if prefix.is_empty() { "" } else { "-" };
         format!("{job_id}/dispatch-{prefix}{separator}{seconds}-{digits}")

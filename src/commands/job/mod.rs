@@ -140,7 +140,7 @@ enum DelaySkip {
     None,
     /// By the deregistration itself.
     Within,
-    /// They are so many that they are told before, in events of their own.
+    /// They are so many that they are recorded before, in events of their own.
     Before(BTreeMap<String, DesiredTransition>),
 }
 
@@ -374,10 +374,10 @@ fn check_tags(view: &View, key: (&str, &str)) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The highest priority where nobody says otherwise.
+/// The highest priority by default.
 const MAX_PRIORITY: i64 = 100;
 
-/// The highest priority under a setting; 0 is the one where nobody says otherwise.
+/// The highest priority under a setting; 0 means the default.
 fn highest_priority(setting: i64) -> i64 {
     if setting == 0 { MAX_PRIORITY } else { setting }
 }

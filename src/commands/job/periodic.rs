@@ -36,7 +36,7 @@ pub struct LaunchPeriodic {
 }
 
 impl Command for LaunchPeriodic {
-    /// A launch time that is taken, or is none any more, is no error: nothing happens.
+    /// A launch time that is taken, or no longer valid, is no error: nothing happens.
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         let nothing = Ok(Decision::Nothing(drover_projections::Reply::None));
         let key = (self.namespace.as_str(), self.job_id.as_str());
@@ -107,7 +107,7 @@ impl Command for ForceLaunch {
                 self.job_id, self.namespace
             )));
         }
-        // Of several launches in one second each has an id of its own.
+        // Several launches in one second have ids of their own.
         let mut at = stamp.now;
         let mut id = launch_id(&self.job_id, at);
         while view.contains::<Jobs>((self.namespace.as_str(), id.as_str()))? {

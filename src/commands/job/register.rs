@@ -36,7 +36,7 @@ pub struct RegisterJob {
     pub eval_priority: i64,
     /// The highest priority there is; 0 stands for 100.
     pub max_priority: i64,
-    /// Whether the evaluation names the deployment that still goes on, as that of a revert does.
+    /// Whether the evaluation names the deployment that is still running, as that of a revert does.
     pub names_deployment: bool,
     /// How many versions are kept; 0 stands for 6.
     pub tracked_versions: u32,

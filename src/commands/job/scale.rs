@@ -35,7 +35,7 @@ pub struct ScaleJob {
     pub eval_id: String,
     /// How many versions are kept; 0 stands for 6.
     pub tracked_versions: u32,
-    /// The most allocations a job may ask for; 0: any number.
+    /// The most allocations a job may request; 0: any number.
     pub job_max_count: i64,
 }
 

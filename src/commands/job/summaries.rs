@@ -9,7 +9,7 @@ use drover_error::Refusal;
 /// How many jobs one event counts; its apply stays short.
 pub(super) const PAGE: u32 = 128;
 
-/// One page of jobs whose summaries are counted again. Its reply is `Reply::Page`.
+/// One page of jobs whose summaries are recounted. Its reply is `Reply::Page`.
 #[derive(Clone, Debug, Default)]
 pub struct ReconcileSummaries {
     /// `<namespace>.<id>` of the first job of the page; empty: from the start.

@@ -1,4 +1,4 @@
-//! Addresses as they are told: all of them but the credentials in them.
+//! Addresses as they are shown: without the credentials in them.
 //!
 //! The address of an artifact may name a user with a password before the host, and keys behind the
 //! question mark. Those are hidden part by part, so that the rest of a change can be read.
@@ -16,7 +16,7 @@ pub(super) fn covered(address: &str, hide: Hide<'_>) -> String {
     let (before, rest) = address.split_at(begin_of(address));
     let (place, tail) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
     if may_begin_password(place) && tail.contains('@') {
-        // A password with such a sign in it, or one behind it: nobody can tell where it ends.
+        // A password with such a sign in it, or one behind it: its end cannot be found.
         return format!("{before}{}", hidden(rest, hide));
     }
     let mut reported = format!("{before}{}", place_of(place, hide));
@@ -40,7 +40,8 @@ fn cut(text: &str, sign: char) -> (&str, Option<&str>) {
     }
 }
 
-/// Where the host begins, or who asks there: behind the scheme and the getter, where there are any.
+/// Where the host begins, or the user information before it: behind the scheme and the getter,
+/// where these exist.
 fn begin_of(address: &str) -> usize {
     let head = address.split(['?', '#']).next().unwrap_or_default();
     let behind = |sign: &str, others: &str| {
@@ -56,8 +57,8 @@ fn authority(place: &str) -> &str {
     cut(place, '/').0
 }
 
-/// Whether a password may begin in host or path: behind who asks there, a port, or what is written
-/// as one of them. The colons of an address in numbers are none.
+/// Whether a password may begin in host or path: behind user information, a port, or what is
+/// written like either. The colons of an IPv6 address do not count.
 fn may_begin_password(place: &str) -> bool {
     let numbers = place.strip_prefix('[');
     let behind = numbers.and_then(|rest| rest.split_once(']'));
@@ -65,7 +66,7 @@ fn may_begin_password(place: &str) -> bool {
     authority(bare).contains('@') || bare.contains(':')
 }
 
-/// Host and path, without whoever asks there. A password may hold any sign, so what is before the
+/// Host and path, without user information. A password may hold any sign, so what is before the
 /// last one that may end it is hidden.
 fn place_of(place: &str, hide: Hide<'_>) -> String {
     let (before, after) = place.split_at(place.rfind('@').unwrap_or_default());

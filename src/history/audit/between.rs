@@ -27,12 +27,12 @@ const NEAR: u64 = 20_000;
 const CHANGES: usize = 100_000;
 /// Rows looked at for one page at most.
 const LOOKS: u64 = 1_000_000;
-/// The same for who may not see all of them: each has to be asked about.
+/// The same for a reader who may not see all of them: each is checked.
 const LOOKS_OF_SOME: u64 = 10_000;
 /// Keys that are compared at a time.
 const STRIDE: usize = 256;
 
-/// Which two states, and what of them.
+/// Which two states, and which of their rows.
 #[derive(Clone, Debug)]
 pub struct Between {
     /// The index of the one.
@@ -108,7 +108,7 @@ struct Keys {
 }
 
 impl Between {
-    /// Compares, row by row; `take` says whether it goes on. Answers where the next page begins.
+    /// Compares, row by row; `take` says whether to continue. Answers where the next page begins.
     ///
     /// # Errors
     /// A state that is not kept, or what cannot be read; or those of `take`.
@@ -177,7 +177,7 @@ impl Between {
         let side = |index: u64| {
             let (first, last) = (trail.first(), trail.last());
             let view = trail.view().as_of(index, 0);
-            // The state before the first event that is told is the one that a snapshot brought.
+            // The state before the first event known here is the one that a snapshot brought.
             view.filter(|_| index + 1 >= first).ok_or_else(|| match index > last {
                 true => AuditError::Question(format!("{index} has not happened yet")),
                 false => AuditError::Gone(format!(
@@ -247,7 +247,7 @@ impl Between {
         table: &TableInfo,
         key: &[u8],
     ) -> Result<Option<Difference>, AuditError> {
-        // First, for most of all rows are nobody's business who may not see all of them.
+        // First, as a reader with limited rights may see few of all rows.
         if !trail.shows_row(shown, table.id(), key)? {
             return Ok(None);
         }
@@ -350,7 +350,7 @@ mod tests {
         let mut budget = Budget { rows: 3, keys: 10 };
         let first = some_of(&keys, None, &mut budget);
         assert_eq!((first.keys.len(), first.last), (3, None));
-        // Nothing is left for the next table, which says all the same where it goes on.
+        // Nothing is left for the next table, which says all the same where it continues.
         let next = some_of(&keys, None, &mut budget);
         assert_eq!((next.keys, next.last), (vec![vec![1]], Some(vec![1])));
         let rest = some_of(&keys, Some(&[1]), &mut Budget { rows: 9, keys: 2 });

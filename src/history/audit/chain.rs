@@ -24,7 +24,7 @@ const STEPS: usize = 200;
 pub(super) enum LinkKind {
     /// It names it as its cause.
     Cause,
-    /// It is about a thing that came of it.
+    /// It is about a thing that followed from the other event.
     Thing,
 }
 
@@ -86,7 +86,7 @@ impl Chain {
         Ok(())
     }
 
-    /// Whether an event is told.
+    /// Whether an event is shown.
     pub(super) fn holds(&self, index: u64) -> bool {
         self.events.contains_key(&index)
     }
@@ -259,7 +259,7 @@ fn created_by(trail: &Trail<'_>, index: u64) -> Result<Option<u64>, AuditError> 
         if change.table == Jobs::ID && change.operation == Operation::Put {
             let job = view.get_at_encoded::<Jobs>(&change.key, index)?;
             if job.is_some_and(|job| job.job_modify_index == index) {
-                // Whoever registers a job begins a chain.
+                // A job's registration begins a chain.
                 return Ok(None);
             }
         }

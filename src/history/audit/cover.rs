@@ -1,10 +1,10 @@
-//! How confidential values are compared: hidden where they have to be, and yet told apart.
+//! How confidential values are compared: hidden where they have to be, and yet distinguishable.
 //!
-//! The class of a field decides, as everywhere. What is configured is shown: who may read of an
-//! object in the audit trail may read the object. So is what a map of sensitive values has under a
-//! name that no credential has. A sensitive value is its hash. A secret one, and a sensitive one
-//! where nothing can be hashed, becomes a mark that differs as the values do, so that a change is
-//! seen; marks live in memory only, and [`uncover`] takes them out.
+//! The class of a field decides, as everywhere. What is configured is shown: a caller who may read
+//! of an object in the audit trail may read the object. A sensitive map's value under a name that
+//! no credential has is shown as well. A sensitive value is its hash. A secret one, and a sensitive
+//! one where nothing can be hashed, becomes a mark that differs as the values do, so that a change
+//! is seen; marks live in memory only, and [`uncover`] takes them out.
 
 use drover_events::class::Class;
 use drover_events::mask::{Place, Redact};
@@ -17,7 +17,7 @@ use crate::history::record::redact::REDACTED;
 
 /// What a mark begins and ends with.
 const MARK: char = '\0';
-/// Headers that say nothing of who asks, in small letters.
+/// Headers that say nothing of the caller, in small letters.
 const HEADERS: [&str; 4] = ["accept", "content-type", "host", "user-agent"];
 
 /// Covers the values of rows that are compared.

@@ -34,7 +34,7 @@ pub struct Field {
     pub secret: bool,
 }
 
-/// The fields that changed, as many as were asked for.
+/// The fields that changed, as many as were requested.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Fields {
     /// They, in the order of their paths.

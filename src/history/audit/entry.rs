@@ -1,4 +1,4 @@
-//! One event as the audit trail tells it.
+//! One event as the audit trail shows it.
 
 use drover_events::Recorded;
 use drover_projections::changes::{Change, Operation};
@@ -13,14 +13,14 @@ use super::diff::{self, Field, Fields};
 use super::object::ObjectHistory;
 use crate::history::record::{Document, Payload, RecordedOutcome, Redactor, reason};
 
-/// How much of an event is told.
+/// How much of an event is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Detail {
     /// Changed rows at most; 0 leaves them out.
     pub changes: usize,
     /// Changed fields of a row at most; 0 leaves them out.
     pub fields: usize,
-    /// Rows of other things as well, where a thing is asked about.
+    /// Rows of other things as well, where the query names a thing.
     pub all_changes: bool,
     /// The payload, its confidential values hidden as exports hide them.
     pub payload: bool,
@@ -67,9 +67,9 @@ pub struct Entry {
     pub event: Recorded,
     /// Why it changed nothing; none where it was applied.
     pub refused: Option<String>,
-    /// The rows it changed, as many as were asked for.
+    /// The rows it changed, as many as were requested.
     pub changes: Vec<RowChange>,
-    /// How many rows it changed that are not told.
+    /// How many rows it changed that are not shown.
     pub more_changes: usize,
     payload: Option<Value>,
 }

@@ -6,12 +6,12 @@
 //! that live, since `history` keeps their versions. [`trace()`] goes from an event to all that
 //! followed from it; [`Between`] compares two states.
 //!
-//! - It must not know HTTP, the terminal, or who may ask: of who may not see everything it is told
-//!   which changes he may ([`Eyes`]), and the rest did not happen for him.
+//! - It must not know HTTP, the terminal, or the callers' rights: for a caller with limited rights
+//!   it is given the changes that this caller may see ([`Eyes`]), and shows no others.
 //! - It reads; nothing here changes state or waits.
-//! - A refused event is told as refused and has no changes.
+//! - A refused event is shown as refused and has no changes.
 //! - Secret values never leave, and sensitive ones as their keyed hashes, as in exports; a change
-//!   of a secret is told without its bytes. What else a specification says is told as it is.
+//!   of a secret is shown without its bytes. All else in a specification is shown as it is.
 //! - Work is bounded: a page looks at [`LOOKS`] events at most and says where it stopped.
 
 mod address;
@@ -61,7 +61,7 @@ pub enum AuditError {
     /// Nothing of that name was ever there.
     #[error("{0}")]
     Unknown(String),
-    /// What is asked for lies before the first event that is kept.
+    /// The requested events lie before the first one that is kept.
     #[error("{0}")]
     Gone(String),
     /// Values cannot be looked for: no root key is at hand to hash them with.

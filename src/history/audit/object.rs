@@ -1,4 +1,4 @@
-//! What can be asked about: a thing by its type and name, living or long gone, as the rows it is.
+//! What can be queried: a thing by its type and name, living or long gone, as the rows it is.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -83,7 +83,7 @@ impl ObjectType {
         format!("{article} {name}")
     }
 
-    /// Whether there is one of it in a cluster, without a name.
+    /// Whether a cluster has exactly one of this type, without a name.
     pub fn is_single(self) -> bool {
         matches!(self, Self::Scheduler | Self::Autopilot)
     }
@@ -95,7 +95,7 @@ impl ObjectType {
     }
 }
 
-/// A thing that is asked about.
+/// A thing that is queried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
     /// Its type.
@@ -104,7 +104,7 @@ pub struct Object {
     pub namespace: String,
     /// Its id or name; where ids are UUIDs, the beginning of one.
     pub id: String,
-    /// Of a job: its evaluations, allocations and deployments as well.
+    /// For a job: its evaluations, allocations and deployments as well.
     pub related: bool,
 }
 

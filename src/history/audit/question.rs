@@ -1,4 +1,4 @@
-//! What is asked of the audit trail.
+//! The queries of the audit trail.
 
 use drover_events::{EventKind, Recorded};
 
@@ -41,7 +41,7 @@ pub struct Question {
     pub newest_first: bool,
     /// Entries on a page at most.
     pub limit: usize,
-    /// How much of each event is told.
+    /// How much of each event is shown.
     pub detail: Detail,
 }
 

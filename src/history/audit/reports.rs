@@ -1,7 +1,7 @@
 //! One event that holds the reports of many allocations, taken apart by what each followed from.
 //!
-//! Servers gather what clients tell into one event; each update names the event that asked for it.
-//! Evaluations that nobody needs any more are ended together as well, each following from what
+//! Servers gather the reports of clients into one event; each update names the event that requested
+//! it. Evaluations that are no longer needed are ended together as well, each following from what
 //! made it. In a cause chain only those belong that followed from something in it, and what they
 //! brought.
 
@@ -96,7 +96,7 @@ impl Reports {
         self
     }
 
-    /// The causes of what is told of some rows or jobs; all where nothing is.
+    /// The causes of the reports on some rows or jobs; all causes where no report is on them.
     pub(super) fn causes_of(&self, rows: &[RowKey], jobs: &BTreeSet<JobKey>) -> BTreeSet<u64> {
         let of_row = |part: &ReportPart| {
             let mut allocs = rows.iter().filter(|(table, _)| *table == Allocs::ID);

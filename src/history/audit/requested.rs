@@ -1,4 +1,4 @@
-//! What the id that a trace is asked for names.
+//! What the id that a trace is requested by names.
 
 use std::collections::BTreeSet;
 
@@ -14,26 +14,26 @@ use super::{AuditError, Detail, Trail};
 
 /// Events of one request that begin a chain at most.
 const BEGINS: usize = 16;
-/// Characters of an id that are shown where there is no room for all of it.
+/// Characters of an id that are shown where not all of it fits.
 const SHORT: usize = 8;
 /// Pages of events that are searched for a request, newest first.
 const PAGES: usize = 5;
 
-/// What was asked for, found.
+/// What was requested, found.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ResolvedQuestion {
     /// What sort of thing it is.
     pub(super) kind: &'static str,
     /// Its whole id.
     pub(super) id: String,
-    /// Events whose chains are told.
+    /// Events whose chains are shown.
     pub(super) begins: BTreeSet<u64>,
     /// The events that are about it.
     pub(super) focus: BTreeSet<u64>,
     pub(super) rows: Vec<RowKey>,
-    /// Whether all that followed from those events is told.
+    /// Whether all that followed from those events is shown.
     pub(super) descendants: bool,
-    /// Whether the whole chain is told.
+    /// Whether the whole chain is shown.
     pub(super) whole: bool,
 }
 
@@ -68,7 +68,7 @@ pub(super) fn resolve(
             "eval" => {
                 let along = |id: &str| keys::<AllocsByEval>(view, id);
                 let found = thing::<Evals>(trail, "evaluation", name, along)?;
-                // What could not be placed goes on as another evaluation.
+                // What could not be placed continues as another evaluation.
                 found.map(|found| ResolvedQuestion {
                     descendants: true,
                     ..found
@@ -94,7 +94,7 @@ pub(super) fn resolve(
     Err(AuditError::unknown(view, text))
 }
 
-/// What can be asked for, in the order in which an id is understood.
+/// What can be requested, in the order in which an id is understood.
 const SORTS: [&str; 6] = ["event", "alloc", "eval", "deployment", "job", "request"];
 
 fn event(
@@ -137,12 +137,12 @@ fn event(
 /// What to do where the beginning of an id was meant.
 fn hint(name: &str) -> String {
     match name.len() >= SHORT {
-        true => format!(" (of an id that begins so, ask as alloc:{name}, eval:{name} …)"),
+        true => format!(" (for the beginning of an id, write alloc:{name}, eval:{name} …)"),
         false => String::new(),
     }
 }
 
-/// A thing by its id or the beginning of it, with the rows that are told along with it.
+/// A thing by its id or the beginning of it, with the rows that are shown along with it.
 fn thing<T: Table<Key = Id>>(
     trail: &Trail<'_>,
     kind: &'static str,

@@ -15,22 +15,22 @@ use super::reports::jobs_of;
 use super::{AuditError, Trail};
 use crate::history::record::reason;
 
-/// Things told of one event at most.
+/// Things shown of one event at most.
 const THINGS: usize = 32;
 
 /// A cause chain, from its first event on.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Tree {
-    /// What was asked for: `event`, `request`, `evaluation`, `allocation`, `deployment` or `job`.
+    /// What was requested: `event`, `request`, `evaluation`, `allocation`, `deployment` or `job`.
     #[serde(rename = "Type")]
     pub kind: &'static str,
     /// Its whole id.
     #[serde(rename = "ID")]
     pub id: String,
-    /// The indexes of the events that are what was asked for.
+    /// The indexes of the events that were requested.
     pub focus: Vec<u64>,
-    /// Whether more followed than is told.
+    /// Whether more events followed than are shown.
     pub truncated: bool,
     /// The first events: usually one.
     pub roots: Vec<Node>,
@@ -46,19 +46,19 @@ pub struct Node {
     /// Nanoseconds since the first event of the chain.
     pub elapsed: i64,
     pub kind: &'static str,
-    /// Who did it; none for Raft's own.
+    /// Who did it; absent for Raft's own entries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub actor: Option<Actor>,
     /// The request it belongs to.
     #[serde(rename = "RequestID")]
     pub request_id: String,
-    /// How it belongs to the event above it: `cause` as it says itself, `thing` because it is
-    /// about a thing that came of it; empty for the first.
+    /// How it belongs to the event above it: `cause` as it says itself, `thing` because it is about
+    /// a thing that followed from that event; empty for the first.
     pub link: &'static str,
     /// Why it was refused; none where it was applied.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
-    /// Whether it is told elsewhere in the tree with all that followed: an event of several causes
+    /// Whether it is shown elsewhere in the tree with all that followed: an event of several causes
     /// stands under each of them, and what came of it under the first.
     #[serde(skip_serializing_if = "is_false")]
     pub again: bool,
@@ -135,7 +135,7 @@ pub fn trace(trail: &Trail<'_>, id: &str, namespace: &str) -> Result<Tree, Audit
 
 type Parents = BTreeMap<u64, Vec<(u64, LinkKind)>>;
 
-/// The events that are asked for, all before them in the chain, and where wanted all after.
+/// The events that are requested, all before them in the chain, and where wanted all after.
 fn kept(parents: &Parents, requested: &super::requested::ResolvedQuestion) -> BTreeSet<u64> {
     let mut kept: BTreeSet<u64> = match requested.whole {
         true => parents.keys().copied().collect(),
@@ -161,9 +161,9 @@ fn kept(parents: &Parents, requested: &super::requested::ResolvedQuestion) -> BT
     kept
 }
 
-/// Deeper than any chain of causes that is told.
+/// Deeper than any chain of causes that is shown.
 const DEEPEST: usize = 200;
-/// More than the events of any chain that is told, each under all its causes.
+/// More than the events of any chain that is shown, each under all its causes.
 const NODES: usize = 10_000;
 
 struct Build<'a> {
@@ -172,8 +172,8 @@ struct Build<'a> {
     parents: &'a Parents,
     children: &'a BTreeMap<u64, Vec<u64>>,
     rows: &'a [super::object::RowKey],
-    /// The events that were told: reports that were gathered, which differ by what they stand
-    /// under, with that.
+    /// The events that were shown; with the event they stand under for gathered reports, which
+    /// differ by it.
     reported: BTreeSet<(u64, Option<u64>)>,
     nodes: usize,
     cut: bool,
@@ -184,7 +184,7 @@ impl Build<'_> {
     fn things(&self, index: u64, above: Option<u64>) -> Result<(Vec<Touched>, usize), AuditError> {
         let view = self.trail.view();
         let mut changes = self.trail.changes(index)?;
-        // What was asked for comes first.
+        // What was requested comes first.
         let requested =
             |table: u16, key: &[u8]| self.rows.iter().any(|r| r.0 == table && r.1 == key);
         changes.sort_by_key(|change| !requested(change.table, &change.key));

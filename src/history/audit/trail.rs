@@ -18,8 +18,8 @@ use crate::log::{Entry as Logged, LogEngine};
 
 /// Events that are looked at for one page at most.
 pub const LOOKS: usize = 20_000;
-/// Changes that are read for one page about, for who may not see all of them: what he may not see
-/// ends no page. More than one event has.
+/// Changes that are read for about one page for a reader with limited rights: those hidden from
+/// this reader end no page. No event has as many.
 pub(super) const CHANGES: usize = 200_000;
 /// Events read from the log at a time.
 const STRIDE: u64 = 64;
@@ -38,21 +38,21 @@ pub struct Trail<'a> {
     eyes: Eyes<'a>,
 }
 
-/// What whoever asks may see of the past.
+/// What the caller may see of the past.
 #[derive(Clone, Copy)]
 pub enum Eyes<'a> {
     /// Everything.
     All,
-    /// The changes that this says of: others are none for him, and events without one that he may
-    /// see did not happen.
+    /// The changes that this function accepts: others are hidden from the caller, and events
+    /// without an accepted change are left out.
     Some(Sees<'a>),
 }
 
-/// Says of a change whether whoever asks may see it.
+/// Says of a change whether the caller may see it.
 pub type Sees<'a> = &'a dyn Fn(&Change) -> bool;
 
-/// Rows of events, and whether they may be seen: who asks of row after row has each event read once
-/// and not once for each of its rows.
+/// Rows of events, and whether they may be seen: a caller who queries row after row has each event
+/// read once and not once for each of its rows.
 #[derive(Default)]
 pub(super) struct Shown {
     events: HashMap<u64, Rows>,
@@ -141,15 +141,15 @@ impl<'a> Trail<'a> {
         self.view
     }
 
-    /// The first event that can be told here: what is older is gone from the log, or was taken in
-    /// with a snapshot.
+    /// The first event that is known here: what is older is gone from the log, or was taken in with
+    /// a snapshot.
     pub fn first(&self) -> u64 {
         let floor = self.view.position().floor;
         let reported = if floor == 0 { 0 } else { floor + 1 };
         reported.max(self.log.bounds().0)
     }
 
-    /// The first event that is told and the Unix nanoseconds of it, where what came before was
+    /// The first event that is known and the Unix nanoseconds of it, where what came before was
     /// dropped.
     ///
     /// # Errors
@@ -166,7 +166,7 @@ impl<'a> Trail<'a> {
         Ok(time.map(|time| (first, time)))
     }
 
-    /// The last event that is told.
+    /// The last event that is known.
     pub fn last(&self) -> u64 {
         self.view.index()
     }
@@ -183,7 +183,7 @@ impl<'a> Trail<'a> {
         entry.as_ref().map(decode).transpose()
     }
 
-    /// The identifiers that begin so, some at most, of what may be seen.
+    /// The identifiers with this beginning that may be seen, some at most.
     pub(super) fn ids<T: Table<Key = Id>>(
         &self,
         text: &str,
@@ -217,10 +217,11 @@ impl<'a> Trail<'a> {
         Ok(mine.unwrap_or_default())
     }
 
-    /// Answers a question, entry by entry; `take` says whether it goes on.
+    /// Answers a question, entry by entry; `take` says whether to continue.
     ///
     /// # Errors
-    /// What it asks for was never there, is gone, or cannot be read; or those of `take`.
+    /// The thing or event in question never existed, is gone, or cannot be read; or those of
+    /// `take`.
     pub fn answer<E: From<AuditError>>(
         &self,
         question: &Question,
@@ -264,8 +265,8 @@ impl<'a> Trail<'a> {
         Ok(page)
     }
 
-    /// The entry of an event, if it is wanted; the changes that somebody was asked about are added
-    /// to `read`.
+    /// The entry of an event, if it is wanted; the number of changes whose visibility was checked
+    /// is added to `read`.
     fn reported(
         &self,
         logged: &Logged,
@@ -285,8 +286,8 @@ impl<'a> Trail<'a> {
                 changes.into_iter().filter(sees).collect()
             }
         };
-        // An event is told for what of it may be seen; its payload, and what stands in it, where
-        // that is everything.
+        // An event is shown for the changes that may be seen; its payload, and what stands in it,
+        // where all of its changes may.
         let (hidden, whole) = (changes.is_empty(), changes.len() == all);
         if !self.shows_all() && (hidden || (finder.is_some() && !whole)) {
             return Ok(None);
@@ -338,7 +339,7 @@ pub(super) fn decode(logged: &Logged) -> Result<Recorded, AuditError> {
 /// Events in the order of a question, read from the log a stride at a time.
 struct TrailWalk<'a> {
     trail: Trail<'a>,
-    /// The indexes that may matter; all where no thing is asked about.
+    /// The indexes that may matter; all where the query names no thing.
     known: Option<&'a ObjectHistory>,
     newest_first: bool,
     /// What is left, both ends included; none when nothing is.

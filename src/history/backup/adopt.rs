@@ -1,7 +1,7 @@
 //! The end of a restore: what was made beside a server's files takes their place.
 //!
 //! Every step is a rename that is either done or not, and the directory of the new files goes last;
-//! whoever finds it goes on where the one before was killed. The former log is kept, under
+//! the next start continues where a killed one stopped. The former log is kept, under
 //! `former/<epoch>`.
 
 use std::fs;
@@ -11,7 +11,7 @@ use super::{ArchiveError, sync_dir};
 use crate::log::ReadOnlyLog;
 use crate::log::atomic_file;
 
-/// Where a restore is made; whoever finds it knows that it was broken off.
+/// Where a restore is made; where the directory exists, a restore was interrupted.
 pub(super) const DRAFT: &str = "restoring.tmp";
 /// Where a restore lies that has happened.
 pub(super) const READY: &str = "restored";
@@ -34,7 +34,7 @@ const WITH_LOG: [&str; 6] = [
 /// one to finish. A server calls it before it opens anything.
 ///
 /// # Errors
-/// Files that cannot be moved; calling it again goes on.
+/// Files that cannot be moved; calling it again continues.
 pub fn adopt(server: &Path) -> Result<bool, ArchiveError> {
     let draft = server.join(DRAFT);
     if draft.exists() {

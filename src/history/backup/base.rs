@@ -1,4 +1,4 @@
-//! Bases: the states that a log goes on from once its beginning is dropped.
+//! Bases: the states that a log continues from once its beginning is dropped.
 //!
 //! A base is a snapshot of Raft's, as it lies under `snapshots/`, with a note beside its head: a
 //! checkpoint, signed like any other, of the log up to it and of its digests. It is read back, and
@@ -109,7 +109,7 @@ pub fn sign(base: &SnapshotDir, key: &SigningKey) -> Result<(), ArchiveError> {
     put.map_err(ArchiveError::file("write", &path))
 }
 
-/// Whether a base that was there is gone meanwhile: its head goes before anything else of it.
+/// Whether a base that was there is gone meanwhile: its head is removed before its other files.
 pub fn is_gone(base: &SnapshotDir) -> bool {
     matches!(base.head(), Err(error) if error.kind() == io::ErrorKind::NotFound)
 }

@@ -24,7 +24,7 @@ pub struct Inspection {
     pub parts: Vec<Part>,
     /// The key that signed it, as a verifier key.
     pub signer: Option<String>,
-    /// Whether that key was named by whoever asks.
+    /// Whether the caller named that key.
     pub pinned: bool,
     /// What is wrong with it.
     pub problems: Vec<String>,
@@ -72,7 +72,7 @@ impl Write for Both {
 }
 
 /// Reads a backup and checks every byte of it; `pinned` are the keys whose signature counts, those
-/// in the backup if there are none. `progress` hears the bytes read.
+/// in the backup if there are none. `progress` is called with the bytes read.
 ///
 /// # Errors
 /// A file that cannot be read at all; what is wrong with it is part of the answer.
@@ -105,8 +105,8 @@ pub fn unpack(
         .ok_or_else(|| ArchiveError::Refused("the backup has no manifest".to_owned()))
 }
 
-/// Unpacks a backup as [`unpack`] does, into the form of a server's directory, and checks its state
-/// against what it says of it. Answers that, as a checkpoint would say it.
+/// Unpacks a backup as [`unpack`] does, into the form of a server's directory, and checks the state
+/// against the backup's own statement. Answers that statement, as a checkpoint.
 ///
 /// # Errors
 /// As [`unpack`]; a state that is not what the backup says.

@@ -1,9 +1,9 @@
 //! What a backup says of itself.
 //!
 //! A backup is a tar: `head` and `state/` (the state at its index), `log/` (sealed segments up to
-//! it), `base/` (where the log no longer reaches back to its beginning: the state it goes on from),
-//! `keystore/` (root keys, wrapped as they were on the server), `checkpoints` and their keys,
-//! `manifest.json`, `SHA256SUMS` over all of these, and, where a key was at hand,
+//! it), `base/` (where the log no longer reaches back to its beginning: the state it continues
+//! from), `keystore/` (root keys, wrapped as they were on the server), `checkpoints` and their
+//! keys, `manifest.json`, `SHA256SUMS` over all of these, and, where a key was at hand,
 //! `SHA256SUMS.sig`: a note over the sums. Unpacked, it is what `drover log verify -data-dir`
 //! takes.
 

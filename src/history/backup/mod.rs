@@ -2,7 +2,7 @@
 //!
 //! [`save`] writes a backup ([`manifest`] says what is in it, [`tar`] how it is packed) and
 //! [`inspect`] checks one; [`restore`] makes it the base of a new epoch of the log, and [`adopt`]
-//! ends that at the next start. [`base`] signs the state that a log goes on from.
+//! ends that at the next start. [`base`] signs the state that a log continues from.
 //!
 //! What it must not know: HTTP, what an event means, how Raft decides.
 //!

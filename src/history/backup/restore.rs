@@ -64,7 +64,7 @@ pub enum RestoreStep {
     Fold,
 }
 
-/// Hears of progress: what is done, how far, and of how much (0 where it is not known).
+/// Is called with the progress: what is done, how far, and of how much (0 where it is not known).
 pub type Progress<'a> = &'a mut dyn FnMut(RestoreStep, u64, u64);
 
 /// A restore of which only the beginning of the new log is missing.
@@ -87,11 +87,11 @@ pub struct Prepared {
 /// Who restores, and what came before.
 #[derive(Clone, Debug, Default)]
 pub struct Former {
-    /// The server that goes on.
+    /// The server that continues.
     pub member: Member,
-    /// Who asked for it.
+    /// The requesting caller.
     pub actor: Actor,
-    /// The request it was asked with.
+    /// The request for it.
     pub request_id: String,
     /// Epoch and tree of the log that ends here, where there is one.
     pub log: Option<(Epoch, CompactRange)>,
@@ -240,7 +240,7 @@ fn find(
     )))
 }
 
-/// The last index at or before a time, which the backup must tell of: not before its first event,
+/// The last index at or before a time, which the backup must contain: not before its first event,
 /// not after it was made.
 fn last_by(log: &ReadOnlyLog, manifest: &Manifest, time: i64) -> Result<u64, ArchiveError> {
     let found = log::last_index_at_or_before(log, time, manifest.index)?;
@@ -256,7 +256,7 @@ fn last_by(log: &ReadOnlyLog, manifest: &Manifest, time: i64) -> Result<u64, Arc
     found.ok_or_else(|| refused("nothing in the backup is as old as that time"))
 }
 
-/// Folds the log up to an index and writes that state; goes on to the backup's own index, whose
+/// Folds the log up to an index and writes that state; continues to the backup's own index, whose
 /// digests must come out.
 fn fold_to(
     log: &ReadOnlyLog,

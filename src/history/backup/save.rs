@@ -24,7 +24,7 @@ pub struct BackupSource<'a> {
     pub server: &'a Path,
     /// The state, as it was just written.
     pub state: &'a SnapshotDir,
-    /// The state that the log goes on from, where it does not reach back to its beginning.
+    /// The state that the log continues from, where it does not reach back to its beginning.
     pub base: Option<SnapshotDir>,
     /// An empty directory for what is written on the way.
     pub scratch: &'a Path,
@@ -42,8 +42,8 @@ pub struct Saved {
     pub sha256: [u8; 32],
 }
 
-/// Writes a backup. `progress` hears how many events were read, and of how many. The log is read
-/// whole: what is damaged is never backed up.
+/// Writes a backup. `progress` is called with how many events were read, and of how many. The log
+/// is read whole: what is damaged is never backed up.
 ///
 /// # Errors
 /// Damage, by its place; a log that does not give the tree that the state was written at; files

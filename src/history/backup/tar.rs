@@ -257,7 +257,7 @@ impl<'a> TarReader<'a> {
     }
 }
 
-/// What else somebody may take for a backup, by its first block.
+/// What else could be mistaken for a backup, by its first block.
 fn foreign(block: &[u8; BLOCK]) -> Option<String> {
     use std::io::Read as _;
     if !block.starts_with(&[0x1f, 0x8b]) {

@@ -3,7 +3,8 @@
 //! Compared are all parts that a decision has: allocations placed, stopped and preempted, the
 //! deployment and the statuses of deployments, and evaluations. Where the evaluation ended as it
 //! was decided, all of its plan was committed, so nothing may be missing on either side. Else nodes
-//! had changed meanwhile, and what is missing of their part is told as not committed.
+//! had changed meanwhile, and parts of the plan that are missing for them are shown as not
+//! committed.
 
 use std::collections::BTreeMap;
 
@@ -204,7 +205,7 @@ fn of<'a, T: 'a>(
     decision.plans.iter().flat_map(list)
 }
 
-/// An allocation as it is stored, without what is settled when it is committed.
+/// An allocation as it is stored, without what is determined when it is committed.
 fn placed(mut placed: PlacedAlloc) -> (String, DecisionPart) {
     if placed.alloc.create_index == 0 {
         placed.alloc.signing_key_id.clear();

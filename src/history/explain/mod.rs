@@ -31,9 +31,9 @@ pub enum ExplainError {
     /// There is no such evaluation.
     #[error("eval not found")]
     NoEval,
-    /// There is none any more: its id, and the index at which it was deleted.
+    /// It no longer exists: its id, and the index at which it was deleted.
     #[error(
-        "evaluation {0} was deleted at index {1}: ask as of an earlier index, with as_of={before} \
+        "evaluation {0} was deleted at index {1}: query an earlier index, with as_of={before} \
          (drover eval explain -at={before} {0})",
         before = .1.saturating_sub(1)
     )]

@@ -62,7 +62,7 @@ wire! {
         reason: String = "Reason",
     }
 
-    /// One search for a place; of a system job all of a group in one.
+    /// One search for a place; for a system job, the searches of a group together.
     pub struct SearchExplained {
         /// The nodes that were taken.
         chosen: List<String> = "Chosen",

@@ -2,8 +2,8 @@
 //!
 //! The log is written beside its place and renamed when it is whole, so a kill leaves nothing that
 //! a server would take for a log, and an import that was killed is run again. What is imported has
-//! the epoch, the indexes and the tree of the log it came from; a lone server goes on from it as
-//! the server that wrote it.
+//! the epoch, the indexes and the tree of the log it came from; a lone server continues it as the
+//! server that wrote it.
 
 use std::fs;
 use std::io::{self, BufRead};
@@ -28,10 +28,10 @@ const CHUNK: usize = 1 << 20;
 const AHEAD: usize = 16;
 /// What a log that is not whole yet is called. While it is there, so may be the server's id.
 const DRAFT: &str = "log.importing";
-/// The file with the id of the server that may go on from the log.
+/// The file with the id of the server that may continue the log.
 const ID: &str = "node-id";
 
-/// What of a line matters; the document in it is for other readers.
+/// The part of a line that matters; the document in it is for other readers.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
 struct ImportLine {
@@ -53,11 +53,12 @@ pub struct Imported {
     pub last: u64,
     /// The root of the tree over them.
     pub root: Hash,
-    /// The server that may go on from it, if the log names a lone one.
+    /// The server that may continue the log, if the log names a lone one.
     pub server: Option<String>,
 }
 
-/// Makes a log of the lines under a data directory that has none. `progress` hears the bytes read.
+/// Makes a log of the lines under a data directory that has none. `progress` is called with the
+/// bytes read.
 ///
 /// # Errors
 /// A data directory in use; a line that is no event, has no body, or is not the next one, with its

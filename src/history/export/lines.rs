@@ -109,7 +109,7 @@ impl Export {
             && self.until.is_none_or(|until| time <= until)
     }
 
-    /// Writes the events of a log. `progress` hears the index reached, and the last one.
+    /// Writes the events of a log. `progress` is called with the index reached, and the last one.
     ///
     /// # Errors
     /// A log that cannot be read, does not reach back to `from` or is damaged above it; an event

@@ -3,9 +3,9 @@
 //! [`lines`] writes events as lines of JSON, [`parquet`] as files for analysts, both with what
 //! became of each ([`outcomes`]); [`import`] makes a log of such lines again.
 //!
-//! What it must not know: HTTP, who asked, how Raft decides.
+//! What it must not know: HTTP, the caller, how Raft decides.
 //!
-//! Invariants: memory is bounded however long the log is; an export that was interrupted goes on
+//! Invariants: memory is bounded however long the log is; an export that was interrupted continues
 //! where it was, and one that is not whole says so.
 
 pub mod import;

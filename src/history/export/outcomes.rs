@@ -1,7 +1,7 @@
 //! What became of the events of a log that is read from outside: applied, or refused and why.
 //!
 //! The log does not say; apply does. What the tables beside the log have kept is read where it
-//! reaches as far as is asked for; else the log is folded once into tables that are thrown away.
+//! reaches as far as is requested; else the log is folded once into tables that are thrown away.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -45,10 +45,11 @@ impl Outcomes {
         known.then(|| RecordedOutcome::of(self.refused.get(&index).map(String::as_str)))
     }
 
-    /// Finds them. `progress` hears the index reached and the last one, while the log is folded.
+    /// Finds them. `progress` is called with the index reached and the last one, while the log is
+    /// folded.
     ///
     /// # Errors
-    /// The log is damaged, or the state that it goes on from is not there.
+    /// The log is damaged, or the state that it continues from is missing.
     pub fn find(
         wanted: OutcomeQuery<'_>,
         log: &ReadOnlyLog,
@@ -66,7 +67,7 @@ impl Outcomes {
             return Ok(found);
         }
         let found = folded(wanted, log, last, progress);
-        // It is in the way of nobody.
+        // A directory left behind does no harm.
         let _ = fs::remove_dir_all(wanted.scratch);
         found
     }

@@ -4,8 +4,8 @@
 //! A file is written under a name that no reader takes for one, and gets its own when it is whole
 //! and on the disk; `export.json` comes last and says that all of it is there, and with which flags
 //! it was made. Until then there is `unfinished.json`, which knows the last event of the last day
-//! that is whole: an export that goes on removes what lies behind it and begins there; one that
-//! begins anew removes all. So two are never mixed.
+//! that is whole: an export that continues removes what lies behind that event and begins there;
+//! one that begins anew removes all. So two are never mixed.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -151,8 +151,8 @@ fn failed(path: &Path) -> impl FnOnce(ParquetError) -> ArchiveError + use<> {
     }
 }
 
-/// Writes the events of a log into `dir`, as [`Export::run`] writes lines. To `resume` is to go on
-/// behind the last whole day of an export with the same flags, finished or not.
+/// Writes the events of a log into `dir`, as [`Export::run`] writes lines. To `resume` is to
+/// continue behind the last whole day of an export with the same flags, finished or not.
 ///
 /// # Errors
 /// As [`Export::run`]; a directory that is not empty, unless an export was broken off in it or is
@@ -216,7 +216,7 @@ pub fn write(
     Ok(done)
 }
 
-/// What was asked for, as the flags of `drover log export` name it.
+/// What was requested, as the flags of `drover log export` name it.
 fn flags(export: &Export) -> Value {
     let kinds = export.kinds.iter();
     let kinds: Vec<_> = kinds

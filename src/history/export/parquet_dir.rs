@@ -1,5 +1,5 @@
 //! The directory of an export for analysts: what says how far it is, and what is removed before it
-//! goes on.
+//! continues.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub(super) const MANIFEST: &str = "export.json";
 /// What says that it is not, until it is.
 pub(super) const MARK: &str = "unfinished.json";
 
-/// What of an export is on the disk, whole.
+/// The parts of an export that are complete on the disk.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(super) struct Done {
@@ -29,7 +29,7 @@ pub(super) struct Done {
 }
 
 impl Done {
-    /// Says so.
+    /// Adds these figures to the manifest.
     pub(super) fn report(self, manifest: &mut Value) {
         manifest["Last"] = self.last.into();
         manifest["Events"] = self.events.into();
@@ -85,7 +85,7 @@ pub(super) fn clear_behind(dir: &Path, last: Option<u64>) -> Result<(), ArchiveE
     Ok(())
 }
 
-/// The first index in a file of an export, by its name; none of one that is not whole.
+/// The first index in a file of an export, by its name; `None` for a file that is not whole.
 fn whole_file(path: &Path) -> Option<u64> {
     let name = path.file_name()?.to_str()?;
     let index = name.strip_prefix("events-")?.strip_suffix(".parquet")?;

@@ -53,7 +53,7 @@ fn duckdb() -> Result<PathBuf, String> {
     drover_testkit::python("duckdb", &["duckdb", "pandas", "pyarrow"])
 }
 
-/// What is asked of the files: `DIR` holds them, `FILE` is one of them.
+/// The queries of the files: `DIR` holds them, `FILE` is one of them.
 const REQUESTED: &str = r#"
 import duckdb, json, pandas
 rows = "read_parquet('DIR/**/*.parquet', hive_partitioning = true)"

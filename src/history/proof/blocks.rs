@@ -105,8 +105,8 @@ impl Blocks {
         }
     }
 
-    /// Those of a file, which is made if there is none. What it holds above `leaves`, the size of
-    /// the tree, is dropped.
+    /// Those of a file, which is made if it does not exist. What it holds above `leaves`, the size
+    /// of the tree, is dropped.
     ///
     /// # Errors
     /// The file cannot be read or written.

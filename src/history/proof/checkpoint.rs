@@ -277,7 +277,7 @@ impl CheckpointFile {
     }
 
     /// The last checkpoint in a server's directory whose index is `index` or below, and that a key
-    /// beside it signed; none if there is no such.
+    /// beside it signed; none where no such checkpoint exists.
     ///
     /// # Errors
     /// A file cannot be read.
@@ -305,7 +305,7 @@ impl CheckpointFile {
         Ok(found.signed(&keys).rev().find(wanted))
     }
 
-    /// The checkpoints in a server's directory that can be read, oldest first, whoever signed them.
+    /// The checkpoints in a server's directory that can be read, oldest first, of any signer.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -335,7 +335,7 @@ impl CheckpointFile {
     }
 }
 
-/// The checkpoint in a note, whoever signed it.
+/// The checkpoint in a note, by any signer.
 pub(super) fn of_note(text: &str) -> Option<Checkpoint> {
     Checkpoint::parse(note::text(text).ok()?)
 }

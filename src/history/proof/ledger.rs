@@ -42,7 +42,7 @@ pub struct LedgerStatus {
 pub struct Ledger {
     log: Arc<LogEngine>,
     dir: PathBuf,
-    /// Held while hashes are made; whoever wants this and the head takes this first.
+    /// Held while hashes are made; a caller that needs both this and the head takes this first.
     state: Mutex<LedgerState>,
     /// Never held for longer than it takes to look.
     head: Mutex<SignedHead>,
@@ -126,7 +126,7 @@ impl Ledger {
         head.last.as_ref().map(|(_, note)| note.clone())
     }
 
-    /// What is known of it.
+    /// The status of the ledger.
     pub fn status(&self) -> LedgerStatus {
         let head = self.head.lock();
         let last = head.last.as_ref().map(|(checkpoint, _)| checkpoint);
@@ -218,7 +218,7 @@ impl Ledger {
         let count = blocks.count();
         let (from, to) = (count.saturating_sub(1) * BLOCK, count * BLOCK);
         let fresh = Blocks::empty();
-        // Of what was dropped the tree cannot be made again.
+        // The tree of dropped entries cannot be made again.
         let whole = !self.is_purged(0);
         if count > 0 && whole {
             let own = merkle::Subtrees::subtree(&self.tree(&fresh), BLOCK_LEVEL, from / BLOCK)?;

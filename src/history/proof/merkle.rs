@@ -1,7 +1,7 @@
 //! Inclusion and consistency proofs over the tree of RFC 6962.
 //!
-//! A proof is made from roots of perfect subtrees, whoever keeps those ([`Subtrees`]), and checked
-//! from hashes alone.
+//! A proof is made from roots of perfect subtrees, wherever they are kept ([`Subtrees`]), and
+//! checked from hashes alone.
 
 use crate::log::{Hash, node_hash};
 

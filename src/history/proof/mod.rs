@@ -2,8 +2,8 @@
 //!
 //! The bodies of the log's entries are the leaves of one tree (RFC 6962). A *checkpoint* is a
 //! signed statement of the tree's root at an index together with the digests of the tables there;
-//! whoever keeps one can later ask whether the log still begins that way, and whether an event is
-//! in it, without trusting the server that answers.
+//! with a kept checkpoint a user can later check whether the log still begins that way, and whether
+//! an event is in it, without trusting the server that answers.
 //!
 //! What it must not know: Raft, HTTP, what an event means.
 //!
@@ -42,9 +42,9 @@ pub enum ProofError {
     #[error(transparent)]
     Log(LogError),
     /// The log does not reach so far.
-    #[error("{wanted} entries were asked for, the log has {leaves}")]
+    #[error("{wanted} entries were requested, the log has {leaves}")]
     Short {
-        /// The size asked for.
+        /// The requested size.
         wanted: u64,
         /// The leaves there are.
         leaves: u64,

@@ -17,13 +17,13 @@ use sha2::{Digest, Sha256};
 const ED25519: u8 = 1;
 const MARK: &str = "\u{2014} ";
 
-/// Why a note is none, or is not what it says.
+/// Why a text is not a note, or not what it says.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoteError {
     /// It has not the form of a note.
     #[error("not a signed note: {0}")]
     Form(&'static str),
-    /// No line of it is by the key.
+    /// It has no signature by the key.
     #[error("the note carries no signature of {0}")]
     Unsigned(String),
     /// A line by the key does not fit the text.
@@ -127,7 +127,7 @@ pub fn open<'n>(note: &'n str, key: &NoteKey) -> Result<&'n str, NoteError> {
     }
 }
 
-/// The text of a note, whoever signed it.
+/// The text of a note, by any signer.
 ///
 /// # Errors
 /// Another form.

@@ -1,4 +1,4 @@
-//! Verification of a log's files, without trusting whoever wrote them.
+//! Verification of a log's files, without trusting their writer.
 //!
 //! Everything is read again: every frame and block against its checksum, every body into the
 //! tree, the tree against every checkpoint, every checkpoint against a key. It needs the files
@@ -55,7 +55,7 @@ pub struct Verified {
     pub entries: u64,
     /// The first of them.
     pub first: u64,
-    /// The index of the signed base that the log goes on from, where its beginning was dropped.
+    /// The index of the signed base that the log continues from, where its beginning was dropped.
     pub base: Option<u64>,
     /// The last of them.
     pub last: u64,
@@ -67,9 +67,9 @@ pub struct Verified {
     pub checkpoints: u64,
     /// The index of the last checkpoint: what lies above is not signed yet.
     pub signed_to: Option<u64>,
-    /// The names of the keys that signed, and whether they were named by whoever verifies.
+    /// The names of the keys that signed, and whether the verifying user named them.
     pub signers: Vec<String>,
-    /// Whether the keys were named by whoever verifies.
+    /// Whether the verifying user named the keys.
     pub pinned: bool,
     /// What is wrong, in the order in which it was found. Nothing beyond the first can be relied
     /// on.
@@ -92,8 +92,8 @@ impl Verified {
     }
 }
 
-/// Verifies the log in `log_dir` with the checkpoints in `server_dir`. `progress` hears how many
-/// entries were read, and of how many.
+/// Verifies the log in `log_dir` with the checkpoints in `server_dir`. `progress` is called with
+/// how many entries were read, and of how many.
 ///
 /// # Errors
 /// There is no log, or a file cannot be read at all; damage is a finding.
@@ -150,12 +150,12 @@ pub fn verify(
 struct Signed {
     /// By size; several where they contradict one another.
     by_size: BTreeMap<u64, Vec<Checkpoint>>,
-    /// Of one log, and of one place in it, different things were signed.
+    /// Findings where different things were signed of one place of one log.
     contradictions: Vec<Finding>,
 }
 
 impl Signed {
-    /// Takes one that `signer` signed, as it is told in `place`.
+    /// Takes one that `signer` signed, as `place` has it.
     fn take(&mut self, checkpoint: &Checkpoint, signer: &NoteKey, place: &str) -> bool {
         let others = self.by_size.entry(checkpoint.size).or_default();
         if others.contains(checkpoint) {
@@ -167,8 +167,8 @@ impl Signed {
                 index: Some(index),
                 what: format!(
                     "TWO HISTORIES WERE SIGNED for index {index}: {what} (the second in {place}, \
-                     signed by {}). Whoever holds the key has told one story to some and another \
-                     to others, or made the history anew",
+                     signed by {}). The holder of the key has shown one history to some and \
+                     another to others, or made the history anew",
                     signer.text()
                 ),
             });
@@ -186,7 +186,7 @@ impl Signed {
             let Some((base, signer)) = base.zip(signer) else {
                 continue;
             };
-            // Against the checkpoints alone: what the base says of the log is asked by itself.
+            // Against the checkpoints alone: what the base says of the log is checked by itself.
             if self.by_size.contains_key(&base.size) && self.take(&base, signer, "a base") {
                 let same = self.by_size.entry(base.size).or_default();
                 same.pop();
@@ -256,7 +256,7 @@ fn signed(
     signed
 }
 
-/// A log whose beginning was dropped goes on from a signed base, whose tree is that of its first
+/// A log whose beginning was dropped continues from a signed base, whose tree is that of its first
 /// segment's head.
 fn check_base(
     log: &ReadOnlyLog,
@@ -287,7 +287,7 @@ fn check_base(
             verified.find(Some(base.index), what);
         } else if base.size != range.size() || base.root != range.root() {
             let what = format!(
-                "the log does not go on from its base at index {}",
+                "the log does not continue from its base at index {}",
                 base.index
             );
             verified.find(Some(first), what);
@@ -376,7 +376,7 @@ fn read(
         at += 1;
         let due = checkpoints.remove(&range.size()).unwrap_or_default();
         let root = range.root();
-        // Where there are two, it is told already; this log is one of them, or neither.
+        // Where there are two, that is reported already; this log is one of them, or neither.
         let due = due.iter().find(|one| one.root == root).or(due.first());
         if due.is_some_and(|checkpoint| !fits(checkpoint, root, verified)) {
             break;

@@ -157,7 +157,7 @@ fn a_log_that_is_written_meanwhile_is_verified_as_far_as_it_was_signed() {
         let write = &write;
         scope.spawn(move || {
             let mut index = 1;
-            // Beside whoever looks, and not so much that looking takes long.
+            // Beside the reader, and not so much that reading takes long.
             for look in looks {
                 while index < 30 * (look + 1_u64) {
                     write(index);
@@ -273,7 +273,7 @@ fn two_histories_that_were_signed_are_the_finding_that_comes_first() {
     let whole = std::fs::read_to_string(sample.checkpoints()).unwrap();
     let mut tables = sample.roots[1].clone();
     tables.state = [8; 32];
-    // Whichever stands first, whoever signed it, and wherever the log itself is wrong too.
+    // Whichever stands first, by any signer, and wherever the log itself is wrong too.
     for (lie, what) in [(&other, "the root"), (&tables, "the tables")] {
         let lie = sign(&lie.to_text(), &lie.origin, &key(1));
         for text in [format!("{whole}{lie}"), format!("{lie}{whole}")] {
@@ -300,7 +300,7 @@ fn two_histories_that_were_signed_are_the_finding_that_comes_first() {
         "{done:?}"
     );
     assert!(done.findings.len() > 1, "{done:?}");
-    // The same note twice is none.
+    // The same note twice is no finding.
     let sample = Sample::new();
     let whole = std::fs::read_to_string(sample.checkpoints()).unwrap();
     std::fs::write(sample.checkpoints(), whole.repeat(2)).unwrap();

@@ -24,11 +24,11 @@ pub struct Check<'a> {
     pub options: DatabaseOptions,
     /// Whether every entry of every family is compared, not only the digests of the tables.
     pub whole: bool,
-    /// Set by whoever wants it no more.
+    /// Set when the caller wants it no more.
     pub cancelled: &'a AtomicBool,
 }
 
-/// What came of it.
+/// The result of a check.
 #[derive(Clone, Debug)]
 pub struct Checked {
     /// The state of the database, with the digests it keeps.
@@ -50,13 +50,13 @@ impl Checked {
     }
 }
 
-/// Differences told at most.
+/// Differences shown at most.
 const MOST: usize = 20;
 
 impl Check<'_> {
     /// Folds the log to where the database stands, into a database of its own that is gone
     /// afterwards, and compares. The database in use is not changed, but for what a kill left of
-    /// the past that is no longer told, where every entry is compared.
+    /// the past that can no longer be queried, where every entry is compared.
     ///
     /// # Errors
     /// [`RebuildError`]; what is different is no error.

@@ -27,11 +27,11 @@ pub struct DigestCheck<'a> {
     pub signed_to: u64,
     /// An empty directory for what is folded.
     pub scratch: PathBuf,
-    /// Set by whoever wants it no more.
+    /// Set when the caller wants it no more.
     pub cancelled: &'a AtomicBool,
 }
 
-/// What came of it.
+/// The result of the comparison.
 #[derive(Clone, Debug, Default)]
 pub struct DigestsChecked {
     /// Entries folded.
@@ -59,8 +59,8 @@ struct DigestWalk {
 
 impl DigestCheck<'_> {
     /// Folds the log and compares the digest of all tables at every checkpoint beside it, and every
-    /// digest that an event recorded. Whether a checkpoint's signature is right is asked elsewhere
-    /// ([`crate::history::proof::verify()`]).
+    /// digest that an event recorded. Whether a checkpoint's signature is right is checked
+    /// elsewhere ([`crate::history::proof::verify()`]).
     ///
     /// # Errors
     /// The log cannot be read or folded; what is different is a finding.
@@ -183,8 +183,8 @@ impl DigestWalk {
     }
 }
 
-/// The tables whose digests are not those that were recorded; none where the tables' were not kept
-/// at that index. What the record does not name is not compared.
+/// The tables whose digests are not those that were recorded; an empty list where digests were not
+/// kept at that index. Tables that the record does not name are not compared.
 ///
 /// # Errors
 /// Those of the database.

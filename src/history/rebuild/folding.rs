@@ -22,7 +22,7 @@ pub(super) struct Folding<'a> {
     pub(super) entries: u64,
     pub(super) pace: Pace,
     pub(super) cancelled: &'a AtomicBool,
-    /// Asked before every batch: whether there is room for it.
+    /// Called before every batch: whether its size fits.
     pub(super) space: &'a (dyn Fn() -> Result<(), ReplayError> + Sync),
 }
 
@@ -141,7 +141,7 @@ impl Stop {
     }
 }
 
-/// How often whoever waits looks whether it was cancelled.
+/// How often a waiting fold looks whether it was cancelled.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// Keeps a rebuild at a rate.
@@ -160,7 +160,7 @@ impl Pace {
         }
     }
 
-    /// Waits until so many more entries are due, or somebody cancels.
+    /// Waits until so many more entries are due, or the fold is cancelled.
     fn wait(&mut self, entries: u64, cancelled: &AtomicBool) {
         let Some(rate) = self.rate else { return };
         self.done += entries;

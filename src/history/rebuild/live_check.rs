@@ -25,7 +25,7 @@ pub struct LiveCheck<'a> {
     pub options: DatabaseOptions,
     /// How much memory, how fast, how much space is left to the server.
     pub settings: OnlineSettings,
-    /// Set by whoever wants it no more.
+    /// Set when the caller wants it no more.
     pub cancelled: &'a AtomicBool,
 }
 

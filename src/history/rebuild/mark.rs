@@ -1,5 +1,5 @@
-//! The mark in a database that is being built: who builds it, from which log, and what was compared
-//! so far.
+//! The mark in a database that is being built: which program builds it, from which log, and what
+//! was compared so far.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -52,8 +52,8 @@ fn path(database: &Path) -> PathBuf {
 }
 
 impl Mark {
-    /// The mark of the database that a rebuild goes on with: one that this program began from this
-    /// log, or else a new one in an empty directory.
+    /// The mark of the database that a rebuild continues with: one that this program began from
+    /// this log, or else a new one in an empty directory.
     pub(super) fn take_up(work: &Path, log: &dyn Readable) -> Result<Mark, RebuildError> {
         let wanted = Mark {
             version: VERSION.to_owned(),
@@ -67,7 +67,8 @@ impl Mark {
             Err(error) => return Err(RebuildError::file(work)(error)),
         };
         let Some(text) = text else {
-            // Without a mark it is the old one, whose place was taken, or what was refused.
+            // Without a mark it is the former database, which was replaced, or one that was
+            // refused.
             if work.exists() {
                 let aside = unused(work);
                 fs::rename(work, &aside).map_err(RebuildError::file(work))?;
@@ -92,7 +93,7 @@ impl Mark {
         atomic_file::put(&path(work), &text).map_err(RebuildError::file(work))
     }
 
-    /// Removes the mark, if there is one: nobody builds there any more.
+    /// Removes the mark, if it exists: no build is running there any more.
     pub(super) fn remove(database: &Path) -> Result<(), RebuildError> {
         match fs::remove_file(path(database)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

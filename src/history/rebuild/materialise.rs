@@ -24,7 +24,7 @@ pub struct Materialise<'a> {
     pub out: PathBuf,
     /// Whether the rows are written as NDJSON too, a file per table in `tables`.
     pub json: bool,
-    /// Set by whoever wants it no more.
+    /// Set when the caller wants it no more.
     pub cancelled: &'a AtomicBool,
 }
 

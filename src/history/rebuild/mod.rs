@@ -11,14 +11,14 @@
 //! Invariants:
 //! 1. The old database stays whole and in its place until the new one is complete, compared and on
 //!    disk. Whatever fails before leaves it in use.
-//! 2. They change places in one step of the file system; the old one is kept until somebody says
-//!    otherwise.
+//! 2. They change places in one step of the file system; the old one is kept until an operator has
+//!    it removed.
 //! 3. Two rebuilds of one directory never run at once, nor does one beside a server that runs
 //!    there.
 //!    Beside a serving agent ([`Online`]) the step is a file that names the new one; its directory
 //!    comes home at the next start ([`finish_switch`]).
-//! 4. A rebuild that was killed goes on behind the last generation that it finished, unless another
-//!    drover had begun it.
+//! 4. A rebuild that was killed continues behind the last generation that it finished, unless
+//!    another drover had begun it.
 //!
 //! Start reading at [`Rebuild::run`].
 
@@ -63,7 +63,7 @@ use mark::Mark;
 /// Why there is no new database.
 #[derive(Debug, thiserror::Error)]
 pub enum RebuildError {
-    /// The log cannot be read or folded, or somebody cancelled it.
+    /// The log cannot be read or folded, or the rebuild was cancelled.
     #[error(transparent)]
     Replay(#[from] ReplayError),
     #[error("cannot use {path}")]
@@ -92,7 +92,7 @@ pub enum RebuildError {
     /// What the log gives is not what is served.
     #[error(
         "at index {index} the tables built from the log are not those in use: {}; the old database \
-         stays in use until somebody insists (`-force`)",
+         stays in use unless `-force` is given",
         tables.join(", ")
     )]
     Different {
@@ -138,7 +138,7 @@ impl RebuildError {
         }
     }
 
-    /// Whether somebody cancelled it: what was built is kept, and the next run goes on from there.
+    /// Whether it was cancelled: what was built is kept, and the next run continues from there.
     pub fn is_cancelled(&self) -> bool {
         matches!(self, RebuildError::Replay(ReplayError::Cancelled))
     }
@@ -175,7 +175,7 @@ pub enum Stage {
     Switch,
     /// It is complete.
     Done,
-    /// Somebody stopped it.
+    /// It was stopped.
     Cancelled,
     /// It came to nothing.
     Failed,
@@ -243,7 +243,7 @@ pub struct Rebuild<'a> {
     pub discard_old: bool,
     /// Whether it switches even where the result is not what was signed.
     pub force: bool,
-    /// Set by whoever wants it no more.
+    /// Set when the caller wants it no more.
     pub cancelled: &'a AtomicBool,
 }
 
@@ -252,7 +252,7 @@ pub struct Rebuild<'a> {
 pub struct Rebuilt {
     /// The state of the new database.
     pub state: StateAt,
-    /// The first index of this run; above the log's first where it went on.
+    /// The first index of this run; above the log's first where it continued a former run.
     pub from: u64,
     /// Entries folded in this run.
     pub entries: u64,
@@ -297,7 +297,7 @@ impl<'a> Rebuild<'a> {
         }
     }
 
-    /// Builds the new database, or goes on building it, and lets it take the old one's place.
+    /// Builds the new database, or continues to build it, and lets it take the old one's place.
     ///
     /// # Errors
     /// [`RebuildError`]; the old database is in use then.
@@ -333,7 +333,7 @@ impl<'a> Rebuild<'a> {
         folding.go_through(stops, last, (&mut mark, &work), progress)?;
         let entries = folding.entries;
         let mut writer = folding.fold.finish()?;
-        // What a reader asks the log for must be in it.
+        // What a reader looks up in the log must be in it.
         let begins = ReadOnlyLog::open(&self.log_dir)?.bounds().0;
         forget_below(begins.saturating_sub(1), &mut writer)?;
         drop(writer);
@@ -405,7 +405,7 @@ fn lock(log_dir: &Path) -> Result<Box<dyn std::any::Any + Send + Sync>, RebuildE
     })
 }
 
-/// Forgets what lies below an index, as whoever dropped that of the log did.
+/// Forgets what lies below an index, as retention did in the log.
 fn forget_below(floor: u64, writer: &mut Writer) -> Result<(), RebuildError> {
     if writer.projections().view().position().floor < floor {
         writer.raise_floor(floor)?;

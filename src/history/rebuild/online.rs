@@ -27,7 +27,7 @@ use crate::raft::RaftNode;
 const FEW: u64 = 8_192;
 /// Entries that the applier catches up with itself: some milliseconds.
 const LAST: u64 = 256;
-/// Rounds of catching up before the applier is asked to take over more.
+/// Rounds of catching up before the applier has to take over more.
 const ROUNDS: u32 = 64;
 /// What the rebuild's threads give way by.
 const NICE: i32 = 10;
@@ -36,7 +36,7 @@ const READERS: Duration = Duration::from_secs(10);
 /// How often they are looked after.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What an operator can ask for.
+/// What an operator can request.
 #[derive(Clone, Debug)]
 pub struct OnlineSettings {
     /// Bytes held in memory before they are written.
@@ -47,7 +47,7 @@ pub struct OnlineSettings {
     pub discard_old: bool,
     /// Whether it switches even where the result is not what is in use, or was signed.
     pub force: bool,
-    /// Bytes of the disk that are left to whoever serves.
+    /// Bytes of the disk that are left to serving requests.
     pub reserve: u64,
 }
 
@@ -73,9 +73,9 @@ pub struct Online<'a> {
     pub projections: &'a Projections,
     /// Its sizes.
     pub options: DatabaseOptions,
-    /// What was asked for.
+    /// What was requested.
     pub settings: OnlineSettings,
-    /// Set by whoever wants it no more.
+    /// Set when the caller wants it no more.
     pub cancelled: &'a AtomicBool,
 }
 
@@ -92,7 +92,7 @@ impl Online<'_> {
     ///
     /// # Errors
     /// [`RebuildError`]: the database in use is as it was. Where the disk is full, what was built
-    /// is removed, since who serves needs the space.
+    /// is removed, since serving requests needs the space.
     pub fn run(
         &self,
         progress: &mut (dyn FnMut(RebuildProgress) + Send),
@@ -264,8 +264,8 @@ impl Online<'_> {
         })
     }
 
-    /// Waits for the readers of the old database, and sets it aside. Who reads for longer is waited
-    /// for by nobody.
+    /// Waits for the readers of the old database, and sets it aside. Longer reads are not waited
+    /// for.
     fn set_aside(&self, former: Former, live: &Path) -> Result<Option<PathBuf>, RebuildError> {
         let until = Instant::now() + READERS;
         while former.is_read() {
@@ -285,8 +285,8 @@ impl Online<'_> {
     }
 }
 
-/// Closes it once nobody reads from it, on a thread of its own: whoever reads last would wait until
-/// what it has in memory is on the disk, and is one who serves.
+/// Closes it once it has no readers, on a thread of its own: the last reader would wait until what
+/// it has in memory is on the disk, and may be a thread that serves.
 pub(super) fn close_later(former: Former) {
     let close = move || {
         while former.is_read() {
@@ -296,7 +296,7 @@ pub(super) fn close_later(former: Former) {
     };
     let thread = std::thread::Builder::new().name("former-tables".to_owned());
     if let Err(error) = thread.spawn(close) {
-        tracing::warn!(%error, "whoever reads the former tables last closes them");
+        tracing::warn!(%error, "the last reader of the former tables closes them");
     }
 }
 
@@ -307,7 +307,7 @@ struct HandOver {
     force: bool,
 }
 
-/// What came of it.
+/// The result of a hand-over.
 struct Handed {
     former: Former,
     state: StateAt,
@@ -316,7 +316,7 @@ struct Handed {
     took: Duration,
 }
 
-/// Why nothing came of it, and what is to be closed.
+/// Why the hand-over failed, and what is to be closed.
 struct Unhanded {
     error: RebuildError,
     writer: Option<Writer>,
@@ -372,7 +372,7 @@ impl HandOver {
     }
 }
 
-/// The space of the disk that is left to whoever serves.
+/// The space of the disk that is left to serving requests.
 pub(super) struct DiskReserve {
     dir: PathBuf,
     needed: u64,
@@ -385,14 +385,14 @@ impl DiskReserve {
         DiskReserve { dir, needed }
     }
 
-    /// Whether there is room to go on.
+    /// Whether the space suffices to continue.
     pub(super) fn check(&self) -> Result<(), ReplayError> {
         self.check_for(0)
     }
 
-    /// Whether there is room for so much more.
+    /// Whether the space suffices for so much more.
     pub(super) fn check_for(&self, bytes: u64) -> Result<(), ReplayError> {
-        // A file system that does not say has room until it refuses.
+        // A file system that does not say has space until it refuses a write.
         let Ok(stat) = rustix::fs::statvfs(&self.dir) else {
             return Ok(());
         };

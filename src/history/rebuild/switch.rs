@@ -58,7 +58,7 @@ pub(super) fn sync_dir(path: &Path) -> Result<(), RebuildError> {
     atomic_file::sync_dir(path.parent().unwrap_or(Path::new("."))).map_err(RebuildError::file(path))
 }
 
-/// Sets the database aside that was in use before the one that now is, once nobody has it open.
+/// Sets the database aside that was in use before the current one, once no reader has it open.
 pub(super) fn put_aside(home: &Path, old: &Path) -> Result<PathBuf, RebuildError> {
     let aside = unused(home);
     fs::rename(old, &aside).map_err(RebuildError::file(old))?;
@@ -71,7 +71,7 @@ pub(super) fn put_aside(home: &Path, old: &Path) -> Result<PathBuf, RebuildError
 /// one is set aside. Nothing where there is nothing to finish. Not beside a running server.
 ///
 /// # Errors
-/// Files that cannot be moved: calling it again goes on. [`RebuildError::Busy`] beside a server.
+/// Files that cannot be moved: calling it again continues. [`RebuildError::Busy`] beside a server.
 pub fn finish_switch(log_dir: &Path, home: &Path) -> Result<(), RebuildError> {
     if !pointer(home).exists() {
         return Ok(());
@@ -80,7 +80,7 @@ pub fn finish_switch(log_dir: &Path, home: &Path) -> Result<(), RebuildError> {
     finish_switch_locked(home)
 }
 
-/// As [`finish_switch`], for whoever holds the log's lock.
+/// As [`finish_switch`], for a caller that holds the log's lock.
 pub(crate) fn finish_switch_locked(home: &Path) -> Result<(), RebuildError> {
     let place = pointer(home);
     let name = match fs::read_to_string(&place) {
@@ -109,7 +109,7 @@ pub(crate) fn finish_switch_locked(home: &Path) -> Result<(), RebuildError> {
     sync_dir(home)
 }
 
-/// A path of the same directory whose name goes on with `ending`.
+/// A path of the same directory whose name continues with `ending`.
 pub(super) fn with_ending(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(ending);
@@ -199,8 +199,8 @@ fn forget_damage(live: &Path) -> Result<(), RebuildError> {
 }
 
 /// Puts the new database in the place of the one in use, in one step; answers where the old one is
-/// kept. After a crash on the way the new one is in use, or the old one, never none of them; the
-/// next rebuild tidies up.
+/// kept. After a crash on the way the new one is in use, or the old one, and always one of the two;
+/// the next rebuild tidies up.
 pub(super) fn switch(new: &Path, live: &Path) -> Result<Option<PathBuf>, RebuildError> {
     let failed = || RebuildError::file(live);
     let aside = match live.exists() {

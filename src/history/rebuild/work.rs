@@ -1,4 +1,4 @@
-//! What a running server builds or compares at the moment, one thing at a time: who asks is told
+//! What a running server builds or compares at the moment, one thing at a time: callers can query
 //! how far it is, and can stop it.
 
 use std::any::Any;
@@ -33,13 +33,13 @@ pub struct Status {
     pub from: u64,
     /// Entries a second since it began.
     pub per_second: f64,
-    /// Seconds left at that rate; none where there is no telling.
+    /// Seconds left at that rate; none where that is unknown.
     pub seconds_left: Option<f64>,
     /// Seconds since it began.
     pub seconds: f64,
     /// Why it failed.
     pub error: String,
-    /// What came of it.
+    /// The result of the work.
     pub result: Option<Value>,
 }
 
@@ -56,7 +56,7 @@ pub struct Work {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What is done on a thread of its own: it hears whether it is cancelled and tells how far it is.
+/// What is done on a thread of its own: it sees whether it is cancelled and reports its progress.
 pub(crate) type Job = Box<
     dyn FnOnce(&AtomicBool, &mut (dyn FnMut(RebuildProgress) + Send)) -> Result<Value, RebuildError>
         + Send,
@@ -87,7 +87,7 @@ impl Work {
             .name("rebuild".to_owned())
             .spawn(move || {
                 let work = || job(&cancelled, &mut |progress| own.note(progress));
-                // Whatever becomes of it, it has an end.
+                // The work has an end, also after a panic.
                 own.end(catch_unwind(AssertUnwindSafe(work)));
             });
         match started {
@@ -117,7 +117,7 @@ impl Work {
         status
     }
 
-    /// Asks whatever is done to stop.
+    /// Requests that whatever is done stops.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
     }
@@ -126,7 +126,7 @@ impl Work {
     pub fn stop(&self) {
         self.cancel();
         let thread = self.thread.lock().take();
-        // A panic of it was noted.
+        // A panic of the thread was noted.
         let _ = thread.map(JoinHandle::join);
     }
 

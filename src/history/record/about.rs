@@ -2,8 +2,8 @@
 //! node it concerns, where there is exactly one.
 //!
 //! It is read from the payload alone, so it is the same live, in exports and long after the objects
-//! are gone. A client's report names allocations and nodes only; whose they are stands in the plan
-//! that placed them.
+//! are gone. A client's report names allocations and nodes only; their jobs stand in the plan that
+//! placed them.
 
 use drover_events::model::{Deployment, Evaluation, Job, ServiceRegistration};
 use drover_events::plan::PlanApplied;
@@ -12,7 +12,7 @@ use drover_events::{Event, Topic};
 /// One object that an event names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Object<'a> {
-    /// The topic that tells of such objects.
+    /// The topic of such objects.
     pub topic: Topic,
     /// Its namespace, as far as the event says; else empty.
     pub namespace: &'a str,

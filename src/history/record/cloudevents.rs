@@ -2,9 +2,9 @@
 //! the [`Document`] as its data.
 //!
 //! `source` names the log (its epoch) and `id` the index in it (`index.part` of an event that is
-//! told in pieces): together they are unique for ever, and the same event has them wherever it is
-//! sent from. `subject` is the main object, `dataschema` where its schema is served, `traceparent`
-//! that of the request; `namespace`, `actor`, `cause` and `outcome` are extensions.
+//! split into pieces): together they are unique for ever, and the same event has them wherever it
+//! is sent from. `subject` is the main object, `dataschema` where its schema is served,
+//! `traceparent` that of the request; `namespace`, `actor`, `cause` and `outcome` are extensions.
 
 use drover_events::{Actor, EventKind};
 use serde::Serialize;

@@ -5,14 +5,14 @@
 //! names of the API. It is serialised straight from the decoded event, with no tree of values
 //! between.
 //!
-//! - It must not know who reads it, where it goes, or how it is framed.
+//! - It must not know its readers, where it goes, or how it is framed.
 //! - Times are Unix nanoseconds, as everywhere in the API.
 //! - Raft's own entries have neither actor nor payload.
 //! - Confidential values are hidden when a [`Redactor`] is given ([`Document::text`]); whatever
 //!   leaves the cluster's own tools is given one.
 //! - A refused event says so ([`RecordedOutcome`]), with the reason, in the same two fields
 //!   everywhere.
-//! - An event that holds many objects may be told in pieces ([`split`]), each a document.
+//! - An event that holds many objects may be split into pieces ([`split`]), each a document.
 
 pub mod about;
 pub mod deep;
@@ -75,7 +75,7 @@ pub struct Document<'a> {
     /// Why it was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'a str>,
-    /// Which piece of the event this is, where it is told in several.
+    /// Which piece of the event this is, where the event is split.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub part: Option<EventPart<'a>>,
     /// How large it is, where its payload was left out because of that.
@@ -128,7 +128,7 @@ pub fn reason(rejection: &Rejection) -> String {
     }
 }
 
-/// One of the pieces in which an event is told.
+/// One of the pieces of an event that is split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct EventPart<'a> {
@@ -136,7 +136,7 @@ pub struct EventPart<'a> {
     pub number: u32,
     /// Of how many.
     pub of: u32,
-    /// The topic that tells of the object in it.
+    /// The topic of the object in it.
     #[serde(serialize_with = "named")]
     pub topic: Topic,
     /// The object's id or name.
@@ -146,7 +146,7 @@ pub struct EventPart<'a> {
 // serde gives it by reference.
 #[expect(
     clippy::trivially_copy_pass_by_ref,
-    reason = "the signature that serde asks for"
+    reason = "the signature that serde requires"
 )]
 fn named<S: Serializer>(topic: &Topic, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_str(topic.name())

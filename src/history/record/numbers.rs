@@ -1,8 +1,8 @@
 //! Numbers that a reader with doubles would change: integers beyond ±2^53, as texts.
 //!
 //! Times are Unix nanoseconds, which doubles round to 256 of them, and JSON says nothing of how
-//! exact a number is. Whoever asks for it gets each such integer as a text with the same digits;
-//! what is within ±2^53 stays a number, so that a value's type follows from its size alone.
+//! exact a number is. On request each such integer is written as a text with the same digits; what
+//! is within ±2^53 stays a number, and a value's type follows from its size alone.
 
 /// The largest integer up to which doubles hold every one.
 pub const EXACT: u64 = 1 << 53;

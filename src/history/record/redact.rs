@@ -1,18 +1,18 @@
 //! What an export hides: values of a class other than public, on their way into any format.
 //!
 //! A text that is configured or sensitive becomes `hmac:` and the hexadecimal HMAC-SHA256 of it,
-//! under a key derived from a root key: the same value gives the same text, so whoever knows a
-//! value finds it, and nobody else can try values. A secret text becomes `redacted`. Shapes, names
-//! and empty values stay, so what was valid under a schema stays so. The classes are those of
-//! [`drover_events::class`]; they are applied while a value is serialised, and no tree of it is
-//! built.
+//! under a key derived from a root key: the same value gives the same text, so a value that is
+//! known can be found, but values cannot be tried without the key. A secret text becomes
+//! `redacted`. Shapes, names and empty values stay, so what was valid under a schema stays so. The
+//! classes are those of [`drover_events::class`]; they are applied while a value is serialised, and
+//! no tree of the value is built.
 //!
 //! The key is that of the *oldest* root key at hand: it stays through rotations, is the same on
 //! every server, and goes when its root key is deleted. With no key at hand, sensitive values are
 //! shown as secret ones are.
 //!
 //! What is sensitive to one reader is what another needs: each destination may name fields that it
-//! shows in clear ([`PublicFields`]). Secrets are shown to nobody.
+//! shows in clear ([`PublicFields`]). Secrets are never shown.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -163,7 +163,7 @@ impl Finder<'_> {
             found: Cell::new(false),
         };
         let whole = serde_json::to_writer(std::io::sink(), &Hidden::new(value, &search));
-        // What has no form in JSON is shown by nobody.
+        // What has no form in JSON is not shown.
         whole.is_ok() && search.found.get()
     }
 }

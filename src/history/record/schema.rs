@@ -88,18 +88,18 @@ pub fn document(kind: EventKind) -> Value {
     schema
 }
 
-/// Which piece of an event that is told in several.
+/// Which piece this is of an event that is split.
 fn part() -> Value {
     json!({
         "type": "object",
-        "description": "Which piece this is of an event that holds many objects and is told in \
-                        one document for each.",
+        "description": "Which piece this is of an event that holds many objects and has one \
+                        document for each.",
         "properties": {
             "Number": { "type": "integer", "minimum": 1, "description": "Which, from 1." },
             "Of": { "type": "integer", "minimum": 1, "description": "Of how many." },
             "Topic": {
                 "enum": Topic::ALL.iter().map(|topic| topic.name()).collect::<Vec<_>>(),
-                "description": "The topic that tells of the object.",
+                "description": "The topic of the object.",
             },
             "Key": { "type": "string", "description": "The object's id or name." },
         },
@@ -107,7 +107,7 @@ fn part() -> Value {
     })
 }
 
-/// The schema as it is where integers beyond ±2^53 are told as texts.
+/// The schema as it is where integers beyond ±2^53 are written as texts.
 pub fn with_strings(mut schema: Value) -> Value {
     let texts = &mut schema;
     allow_texts(texts);
@@ -142,7 +142,7 @@ fn bound_texts(fields: &mut serde_json::Map<String, Value>) {
 }
 
 /// What every event has beside its time and actor: the event it followed from, or the request that
-/// asked for it.
+/// caused it.
 fn why() -> Value {
     json!([
         { "properties": { "Cause": { "type": "integer", "minimum": 1 } } },

@@ -6,7 +6,7 @@ use crate::history::record::split::split;
 use crate::history::record::{Document, EventPart, Payload, RecordedOutcome, Redactor};
 use crate::keyring::Keyring;
 
-/// No field that the schema does not speak of: what a reader is not told of does not exist.
+/// No field that the schema does not describe: for a reader such a field does not exist.
 fn closed(schema: &mut Value) {
     match schema {
         Value::Object(fields) => {

@@ -16,7 +16,7 @@ use drover_events::{Event, Topic};
 /// One object of an event, as an event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Piece {
-    /// The topic that tells of such objects.
+    /// The topic of such objects.
     pub topic: Topic,
     /// The object's id or name: its key on the stream.
     pub id: String,
@@ -24,7 +24,7 @@ pub struct Piece {
     pub event: Event,
 }
 
-/// The pieces of an event, in the order it names them; none of an event about one object.
+/// The pieces of an event, in the order it names them; empty for an event about one object.
 pub fn split(event: &Event) -> Vec<Piece> {
     let mut out = Pieces(Vec::new());
     out.of_allocs(event);

@@ -1,4 +1,4 @@
-//! An archive, and the log that goes on from it, joined as one directory that every tool reads.
+//! An archive, and the log that continues it, joined as one directory that every tool reads.
 //!
 //! The directory has the form of a server's. What lies on this machine is linked; what lies
 //! elsewhere is fetched, each file once. An archive may hold the copies of several servers: the
@@ -21,7 +21,7 @@ use crate::log::{JOINED_MARKER, ReadOnlyLog};
 pub struct Join<'a> {
     /// The archive: one server's copy of one epoch, or what holds several.
     pub store: &'a Store,
-    /// The server's directory whose log goes on from it, if there is one.
+    /// The server's directory whose log continues it, if there is one.
     pub server: Option<&'a Path>,
     /// An empty directory to make it in.
     pub to: &'a Path,
@@ -74,7 +74,7 @@ fn link(from: &Path, to: &Path) -> Result<(), ArchiveError> {
 }
 
 impl Join<'_> {
-    /// Joins them. `progress` hears how many bytes were fetched, and of how many.
+    /// Joins them. `progress` is called with how many bytes were fetched, and of how many.
     ///
     /// # Errors
     /// An archive that cannot be read, holds nothing, or is not that of the log; files that cannot
@@ -107,7 +107,7 @@ impl Join<'_> {
             joined.wrong.push((self.url_of(copy), wrong));
             self.clear()?;
         }
-        // Whoever looks at it says more than its first fault.
+        // The verification that follows says more than the first fault here.
         let first = copies.first().expect("no copy is refused before");
         self.lay_out(first, own.as_ref(), progress).await?;
         joined.url = self.url_of(first);
@@ -139,7 +139,7 @@ impl Join<'_> {
         }
     }
 
-    /// Makes the directory of a copy and the log that goes on from it.
+    /// Makes the directory of a copy and the log that continues it.
     async fn lay_out(
         &self,
         copy: &Copy,
@@ -258,7 +258,7 @@ fn copies_in(all: &BTreeMap<String, u64>) -> Vec<Copy> {
         };
         let inside = |(name, bytes): (&String, &u64)| {
             let name = name.strip_prefix(&prefix)?;
-            // An archive is anybody's: no name of it leads out of the directory.
+            // An archive may come from anywhere: no name in it leads out of the directory.
             let mut parts = Path::new(name).components();
             let inside = parts.all(|part| matches!(part, Component::Normal(_)));
             inside.then(|| (name.to_owned(), *bytes))

@@ -61,8 +61,8 @@ fn based(data: &Path) -> (PathBuf, SnapshotDir) {
     (log_dir, base)
 }
 
-/// Retention takes the head first: of a base that is half removed nothing is told. One whose state
-/// alone is not there is damaged.
+/// Retention takes the head first: a base that is half removed is not listed. A base of which only
+/// the state is missing is damaged.
 #[test]
 fn a_base_without_its_head_is_gone_and_one_without_its_state_is_broken() {
     let data = tempfile::tempdir().unwrap();

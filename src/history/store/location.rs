@@ -1,6 +1,6 @@
 //! Where an archive lies: a directory, or a bucket of a server that speaks S3.
 //!
-//! Objects are written whole or not at all, and read back before anybody relies on them.
+//! Objects are written whole or not at all, and read back before anything relies on them.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -89,10 +89,10 @@ fn directory(location: &ArchiveLocation) -> Result<PathBuf, ArchiveError> {
 }
 
 impl Store {
-    /// Opens an archive; a directory is made, a server not asked yet.
+    /// Opens an archive; a directory is made, a server not contacted yet.
     ///
     /// # Errors
-    /// A URL that is none; a directory that cannot be made.
+    /// A text that is not such a URL; a directory that cannot be made.
     pub fn open(location: &ArchiveLocation) -> Result<Self, ArchiveError> {
         if let Some(store) = bucket(location)? {
             return Ok(store);
@@ -106,7 +106,7 @@ impl Store {
     /// Opens an archive that is to be read: a directory must be there.
     ///
     /// # Errors
-    /// A URL that is none; no such directory.
+    /// A text that is not such a URL; no such directory.
     pub fn find(location: &ArchiveLocation) -> Result<Self, ArchiveError> {
         if let Some(store) = bucket(location)? {
             return Ok(store);
@@ -124,7 +124,7 @@ impl Store {
         }
     }
 
-    /// A part of it, with a name of its own.
+    /// A part of this archive, with a name of its own.
     #[must_use]
     pub fn within(&self, name: &str) -> Self {
         Self {
@@ -261,7 +261,7 @@ impl Store {
         }
     }
 
-    /// Makes what is there already durable: whoever wrote it may have been killed before it was.
+    /// Makes what is there already durable: its writer may have been killed before syncing it.
     async fn make_durable(&self, name: &str) -> Result<(), ArchiveError> {
         let At::Dir(files, dir) = &self.at else {
             return Ok(());

@@ -1,11 +1,11 @@
 //! Where segments of a log are kept that a server drops, and how they are read from there.
 //!
 //! A [`Store`] is a directory or a bucket; [`archiver`] copies what is to be dropped from a log to
-//! one; [`archived_and_live`] reads it from there, with the log that goes on.
+//! one; [`archived_and_live`] reads it from there, with the log that continues it.
 //!
 //! What it must not know: HTTP, what an event means, when something is dropped.
 //!
-//! Invariants: objects are written whole or not at all, and read back before anybody relies on
+//! Invariants: objects are written whole or not at all, and read back before anything relies on
 //! them.
 
 pub mod archived_and_live;

@@ -49,7 +49,7 @@ impl Bucket {
     /// The bucket of a name, at the place's server.
     ///
     /// # Errors
-    /// No server or no keys are named; an address that is none.
+    /// No server or no keys are named; an invalid address.
     pub(super) fn open(location: &ArchiveLocation, bucket: &str) -> Result<Self, ArchiveError> {
         let named = location.endpoint.clone();
         let endpoint = named.or_else(|| env("AWS_ENDPOINT_URL")).ok_or_else(|| {
@@ -100,11 +100,11 @@ impl Bucket {
         failed(&format!("{}/{name}", self.url), error)
     }
 
-    /// The objects whose names begin so, with their bytes. What it begins with ends in a `/`, or is
-    /// nothing.
+    /// The objects whose names begin with a prefix, with their bytes. The prefix ends in a `/`, or
+    /// is empty.
     ///
     /// # Errors
-    /// A server that cannot be asked, or refuses.
+    /// A server that cannot be reached, or refuses.
     pub(super) async fn list(&self, prefix: &str) -> Result<BTreeMap<String, u64>, ArchiveError> {
         let within = Name::from(prefix);
         let found = self.store.list(Some(&within));
@@ -116,7 +116,7 @@ impl Bucket {
     /// Reads an object and gives each piece of it to `to`; none if there is no such object.
     ///
     /// # Errors
-    /// A server that cannot be asked, refuses, or ends too early; those of `to`.
+    /// A server that cannot be reached, refuses, or ends too early; those of `to`.
     pub(super) async fn read(
         &self,
         name: &str,
@@ -145,7 +145,7 @@ impl Bucket {
     /// Writes a file as an object.
     ///
     /// # Errors
-    /// A server that cannot be asked or refuses; a file that cannot be read.
+    /// A server that cannot be reached or refuses; a file that cannot be read.
     pub(super) async fn write(&self, name: &str, from: &Path) -> Result<(), ArchiveError> {
         let mut file = tokio::fs::File::open(from)
             .await

@@ -6,12 +6,12 @@ use std::path::Path;
 use super::ArchiveError;
 use super::location::ArchiveLocation;
 
-/// A bucket that nobody has.
+/// A bucket in a program without S3.
 #[derive(Clone)]
 pub(super) enum Bucket {}
 
 impl Bucket {
-    /// Says that there is none.
+    /// Refuses: S3 is not built in.
     ///
     /// # Errors
     /// Always.

@@ -1,7 +1,7 @@
 //! Evaluates expressions over `hcl-edit`'s syntax tree, which keeps the location of every node.
 //!
 //! - A reference that no scope knows (`attr.kernel.name`, `node.unique.id`, `NOMAD_TASK_DIR`,
-//!   `env["X"]`) is no error: it stays as the text `${…}` for whoever can resolve it later.
+//!   `env["X"]`) is no error: it stays as the text `${…}` for a later step that can resolve it.
 //! - Work is bounded by a budget; a specification that builds too much is refused, not obeyed.
 //! - Recursion is bounded by the parser's nesting limit.
 
@@ -30,7 +30,7 @@ pub(super) struct Evaluator<'a> {
     pub source: &'a SourceText,
     /// Which functions may be called.
     pub functions: &'a Functions,
-    /// What it may cost, shared with all who work for the same specification.
+    /// What it may cost, shared by all work for the same specification.
     pub budget: &'a Budget,
 }
 

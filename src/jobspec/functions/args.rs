@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 pub(super) struct Args<'b> {
     values: std::vec::IntoIter<Value>,
     taken: usize,
-    /// What work is charged to whose cost nobody can tell before it is done.
+    /// What work is charged to whose cost is unknown before it is done.
     pub(super) budget: &'b Budget,
 }
 
@@ -88,7 +88,7 @@ impl<'b> Args<'b> {
         self.values.by_ref().collect()
     }
 
-    /// Refuses arguments that nobody asked for.
+    /// Refuses surplus arguments.
     pub(super) fn end(&self) -> Result<(), String> {
         match self.values.len() {
             0 => Ok(()),

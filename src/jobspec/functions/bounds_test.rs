@@ -136,7 +136,7 @@ fn searches_are_charged_for_the_text_that_they_may_read() {
     // Twice the text is four times the work, and is said to be.
     let (one, two) = (steps(2_000), steps(4_000));
     assert!(two > one * 3, "{one} and {two} steps");
-    // Whoever is late is stopped between two searches, and long texts are not begun with.
+    // A late search is stopped between two rounds, and long texts are not begun with.
     let late = Budget::ending(Instant::now());
     let refused = search(30_000, &late).expect_err("it is late");
     assert!(refused.contains("longer"), "{refused}");

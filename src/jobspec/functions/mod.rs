@@ -57,7 +57,7 @@ type Outcome = Result<Value, String>;
 
 impl Functions {
     /// Calls a function by name. What it costs is mostly forecast; what cannot be is taken from the
-    /// budget as it goes on.
+    /// budget while the function runs.
     ///
     /// # Errors
     /// `CallError`.

@@ -46,7 +46,7 @@ fn address(network: &IpNet, number: u128) -> Option<IpAddr> {
     }
 }
 
-/// The length of a network's prefix with so many bits more, if there is room for them.
+/// The length of a network's prefix with so many bits more, if they fit.
 fn longer(network: &IpNet, bits: i64) -> Option<u8> {
     let bits = u8::try_from(bits).ok()?;
     let prefix = network.prefix_len().checked_add(bits)?;

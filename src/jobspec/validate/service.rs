@@ -194,7 +194,7 @@ pub(super) fn task(t: &Task, g: &TaskGroup, errors: &mut Vec<String>) {
 fn ports(services: &[Service], networks: &[&NetworkResource], errors: &mut Vec<String>) {
     let mut wanted: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for s in services {
-        // Who exposes a check has its port made.
+        // An exposed check has its port made.
         let checks = s.checks.iter().filter(|check| !check.expose);
         let of_checks = checks.map(|c| c.port_label.as_str());
         for label in of_checks

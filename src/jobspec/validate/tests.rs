@@ -500,7 +500,7 @@ fn expressions_of_a_job_are_few_and_each_is_compiled_once() {
         assert!(error.contains("regular expressions of"), "{error}");
         assert!(error.contains("at most 64 of 32768 bytes"), "{error}");
     }
-    // What is too large, or is none, is said where it stands.
+    // An expression that is too large, or invalid, is named where it stands.
     let errors = constraints(&mut ["\\pL{1000}".repeat(4), "(".to_owned()].into_iter());
     assert_eq!(errors.len(), 2, "{errors:?}");
     for (n, error) in errors.iter().enumerate() {

@@ -1,5 +1,5 @@
 //! What a job may say and this version does not do yet. It is refused where a job is registered:
-//! nothing that a user asks for is left out in silence. The list only gets shorter.
+//! nothing that a user requests is left out in silence. The list only gets shorter.
 //!
 //! It is no word in the lines of fields ([`drover_events::field`]): whether something has no effect
 //! is seen from what it says (an identity, `numa`), not from its being there. A test holds the

@@ -1,4 +1,4 @@
-//! Rules of volumes that groups ask for.
+//! Rules of volumes that groups request.
 
 use super::when;
 use drover_events::model::VolumeRequest;
@@ -117,8 +117,8 @@ mod tests {
     const READS: &str = "single-node-reader-only";
     const ALL_READ: &str = "multi-node-reader-only";
 
-    /// Type, access and attachment, whether it is read only and has options, and what is said of a
-    /// group of one that asks for it.
+    /// Type, access and attachment, whether it is read only and has options, and the message for a
+    /// group of one that requests it.
     type Case = (&'static str, [&'static str; 2], [bool; 2], &'static str);
 
     const CASES: &[Case] = &[

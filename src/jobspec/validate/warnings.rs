@@ -110,7 +110,7 @@ fn undeployed(g: &TaskGroup, update: &UpdateStrategy) -> Option<String> {
     })
 }
 
-/// Checks of the cluster's own registry begin alike, whatever they say: nobody has looked yet.
+/// Checks of the cluster's own registry begin alike, whatever they say: they have not run yet.
 fn initial_statuses(g: &TaskGroup) -> impl Iterator<Item = String> {
     let of_tasks = g.tasks.iter().flat_map(|t| t.services.iter());
     let native = g.services.iter().chain(of_tasks);

@@ -23,7 +23,7 @@ const SECTOR: usize = 512;
 /// The node of the directory above all.
 const ROOT: usize = 0;
 
-/// What a disk is asked for, and can fail at.
+/// What a disk is requested to do, and can fail at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Reading a file.
@@ -268,7 +268,7 @@ impl FakeDisk {
         self.0.lock().fault = Some((op, after, times));
     }
 
-    /// How many operations failed, but for those that had no room.
+    /// How many operations failed, but for those that had no space.
     pub fn failed(&self) -> u64 {
         self.0.lock().failed
     }

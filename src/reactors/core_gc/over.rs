@@ -1,5 +1,5 @@
-//! What is over now, a bounded number of things at a time. What cannot be read is not, nor is what
-//! something hangs on that cannot be: whoever removed it would have to read it.
+//! What is over now, a bounded number of things at a time. Rows that cannot be read are left out,
+//! and so is what such rows depend on: removal would have to read them.
 
 use drover_events::model::Job;
 use drover_projections::tables::allocs::AllocsByJob;
@@ -74,7 +74,7 @@ impl Collectable {
         }
     }
 
-    /// Adds one thing; whether there is room for more, of things and of rows.
+    /// Adds one thing; answers whether more fits, of things and of rows.
     fn add(&mut self, over: Over, things: usize, rows: usize) -> bool {
         self.rows += over.rows();
         self.list.push(over);

@@ -1,4 +1,4 @@
-//! When volumes with claims that nobody gives back are given a sign, as time passes.
+//! When volumes with claims that were not released are given a sign, as time passes.
 
 use drover_events::model::status::access_mode::SINGLE_NODE_WRITER as ONE;
 
@@ -42,7 +42,8 @@ async fn vw_12_a_volume_is_given_a_sign_by_itself_once_it_is_old_enough_and_then
     assert_eq!(after.volume.modify_index, index + 1);
     after.volume.modify_index = before.volume.modify_index;
     assert_eq!(after, before, "the claims, and the time that counts");
-    // One that goes on looks at intervals of their own, whenever it looks at everything else.
+    // A collector that keeps running looks at intervals of their own, whenever it looks at
+    // everything else.
     let gc = CoreGc::new(GcSettings {
         interval: settings.claims_interval * 2,
         ..settings

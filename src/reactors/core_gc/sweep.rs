@@ -52,7 +52,7 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// Where is told what failed.
+    /// Where failures are noted.
     pub(super) fn each(&mut self) -> &mut Each {
         self.each
     }

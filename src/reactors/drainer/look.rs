@@ -32,7 +32,7 @@ const MAX_PARALLEL: i64 = 1;
 pub struct Steps {
     /// The allocations that are to move, with an evaluation of each of their jobs.
     pub moves: DrainAllocs,
-    /// The same, each job's of each node by itself: how it is asked for where all together fail.
+    /// The same, each job's of each node by itself: how it is requested where all together fail.
     pub apart: Vec<DrainAllocs>,
     /// The nodes on which nothing is left.
     pub done: Vec<DrainedNode>,
@@ -47,12 +47,12 @@ fn is_forced(drain: &DrainStrategy, horizon: i64) -> bool {
     drain.deadline < 0 || (drain.deadline > 0 && drain.force_deadline.0 <= horizon)
 }
 
-/// When a drain ends whatever still runs, once everything was told to go.
+/// When a drain ends whatever still runs, once everything was marked to stop.
 fn last_moment(node: &Node, drain: &DrainStrategy) -> Option<i64> {
     let from = match drain.deadline {
         0 => return None,
         deadline if deadline > 0 => drain.force_deadline.0,
-        // One that went on for a while may have been forced just now.
+        // A drain that ran for a while may have been forced just now.
         _ => {
             let updated = node.last_drain.as_ref().map_or(0, |last| last.updated_at.0);
             drain.started_at.0.max(updated)
@@ -61,8 +61,8 @@ fn last_moment(node: &Node, drain: &DrainStrategy) -> Option<i64> {
     Some(from.saturating_add(LAST))
 }
 
-/// Whether nobody waits for the end of an allocation any more: it was told to go, and its client
-/// is out of contact, or has had its time.
+/// Whether the end of an allocation is no longer waited for: it was marked to stop, and its client
+/// is out of contact, or its time is over.
 fn is_given_up(alloc: &AllocRow, late: bool) -> bool {
     let reported = is_marked(alloc) || alloc.desired_status != desired::RUN;
     reported && (late || alloc.client_status == client::UNKNOWN)
@@ -202,7 +202,7 @@ impl Round {
         self.jobs.entry(key).or_insert_with(|| Arc::clone(row));
     }
 
-    /// Of each group so many are marked that no more are on the move than its job allows.
+    /// Marks so many of each group that no more are on the move than its job allows.
     fn service(
         &mut self,
         view: &View,
@@ -283,8 +283,8 @@ impl Round {
     }
 }
 
-/// Whether an allocation stays where it is and somebody has found out how it is: well, or not well
-/// within its `healthy_deadline`. One that nobody knows of yet is waited for.
+/// Whether an allocation stays where it is and its health is known: well, or not well within its
+/// `healthy_deadline`. An allocation of unknown health is waited for.
 fn is_settled(alloc: &AllocRow) -> bool {
     let reported = alloc
         .deployment_status
@@ -293,8 +293,8 @@ fn is_settled(alloc: &AllocRow) -> bool {
     reported && !alloc.terminal_status() && !is_marked(alloc)
 }
 
-/// How many of a group may be sent away, of whom so many are settled; none: all, for nobody wants
-/// them any more.
+/// How many of a group may be sent away, of which so many are well or given up; `None`: all, as
+/// they are no longer wanted.
 fn may_move(job: Option<&Job>, group: &str, settled: usize) -> Option<usize> {
     let job = job.filter(|job| !job.stop)?;
     let group = job.task_group(group)?;

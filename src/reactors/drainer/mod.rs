@@ -1,7 +1,7 @@
 //! The drainer: moves what runs on draining nodes, and says when nothing is left.
 //!
 //! [`mod@look`] says from rows alone what is to be done; here it is done, in one event for all
-//! nodes while none of them stands in the way. What is marked for migration the scheduler stops and
+//! nodes while none of them makes it fail. What is marked for migration the scheduler stops and
 //! places elsewhere; a drain is complete when the clients have reported that everything ended, or a
 //! while after its deadline.
 

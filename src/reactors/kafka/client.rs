@@ -1,5 +1,5 @@
-//! librdkafka's clients: how they are configured, what they hear, and what an operator is told of
-//! their errors.
+//! librdkafka's clients: how they are configured, what they report, and which of their errors an
+//! operator is shown.
 
 use std::sync::Arc;
 
@@ -81,7 +81,7 @@ fn common(config: &KafkaConfig) -> ClientConfig {
     common
 }
 
-/// The producer's configuration; no message or batch of it is larger than `limit` bytes.
+/// The producer's configuration; none of its messages or batches is larger than `limit` bytes.
 pub(super) fn producer(config: &KafkaConfig, id: &str, limit: usize) -> ClientConfig {
     let timeout = config.timeout.as_millis();
     let mut producer = common(config);
@@ -249,9 +249,9 @@ fn advice(code: Code) -> &'static str {
              event_publisher.kafka.properties"
         }
         Code::SSL => {
-            "check event_publisher.kafka.ca_file, which must hold who signed the brokers' \
+            "check event_publisher.kafka.ca_file, which must hold the signers of the brokers' \
              certificates, that those are for the hosts in brokers, and cert_file and key_file \
-             where the brokers ask for a certificate"
+             where the brokers require a certificate"
         }
         Code::BrokerTransportFailure
         | Code::AllBrokersDown

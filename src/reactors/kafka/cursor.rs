@@ -33,7 +33,7 @@ const POLL: Duration = Duration::from_millis(100);
 /// Reads the last committed position of `id`; none if there has never been one.
 ///
 /// # Errors
-/// The brokers do not answer in time, or a transaction of somebody else is open in the topic.
+/// The brokers do not answer in time, or another producer's transaction is open in the topic.
 pub(super) fn read(
     config: &KafkaConfig,
     shared: &Arc<PublisherStatus>,

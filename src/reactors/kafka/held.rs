@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use super::super::runner::Failure;
 use crate::log::{LogEngine, LogError};
 
-/// What a publisher tells of its position, and retention asks. On the leader it is where the
+/// The position that a publisher reports, and retention reads. On the leader it is where the
 /// publisher is now; every other server knows from the state where it was when it fell behind.
 pub struct PublisherPosition {
     /// How long what is dropped waits for a publisher that lags.
@@ -38,7 +38,7 @@ impl PublisherPosition {
     /// The position of this server's publisher; none when it publishes no longer.
     #[cfg_attr(
         not(feature = "kafka"),
-        expect(dead_code, reason = "nobody publishes without Kafka")
+        expect(dead_code, reason = "nothing is published without Kafka")
     )]
     pub(super) fn set(&self, published: Option<u64>) {
         *self.published.lock() = published;

@@ -58,7 +58,7 @@ fn status(server: &Server) -> Value {
     server.reactors()["Reactors"]["event_publisher"]["Status"].clone()
 }
 
-/// Asks until it holds.
+/// Repeats the query until it holds.
 async fn until(server: &Server, what: &str, holds: impl Fn(&Value) -> bool) -> Value {
     let ask = || {
         let status = status(server);
@@ -157,7 +157,8 @@ async fn reopened(dir: &std::path::Path, kafka: KafkaConfig) -> Stopping {
     server(dir, kafka).await
 }
 
-/// Whether this process holds a lock on the file: it cannot be asked, but the kernel lists it.
+/// Whether this process holds a lock on the file: there is no call for that, but the kernel lists
+/// it.
 fn is_locked(path: &std::path::Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let Ok(metadata) = std::fs::metadata(path) else {
@@ -225,7 +226,7 @@ async fn while_no_broker_answers_writes_go_on_and_the_lag_is_told() {
     server.shutdown().await;
 }
 
-/// Index, envelope and kind of every event that told a lag.
+/// Index, envelope and kind of every event that reported a lag.
 fn reported(server: &Server) -> Vec<drover_events::Recorded> {
     let log = server.raft.log();
     let kinds = [EventKind::PublisherLagged, EventKind::PublisherCaughtUp];

@@ -1,6 +1,6 @@
 //! A lag as events: one when it begins, one when it ends.
 //!
-//! Whether a lag was told stands in the state, so whoever leads next neither tells it again nor
+//! Whether a lag was reported stands in the state, so the next leader neither reports it again nor
 //! forgets its end. The command is refused quietly where it has nothing to say.
 
 use std::sync::Arc;
@@ -55,7 +55,7 @@ pub(super) async fn report(
     Ok(PublisherStatus::show(config, seen, lags, now))
 }
 
-/// The index of the event that told a lag; 0 while there is none.
+/// The index of the event that reported a lag; 0 while no lag is reported.
 fn reported(context: &Context) -> Result<u64, Failure> {
     let meta = context.projections.view().get::<ClusterMetaTable>(())?;
     Ok(meta.map_or(0, |meta| meta.publisher_lagging_since))

@@ -3,8 +3,8 @@
 //! A thread of the leader reads the log from its position on, by index and in bounded batches,
 //! makes messages of it (`record.rs`, `routes.rs`), and writes each batch, with the position after
 //! it, in one Kafka transaction (`session.rs`). The position lives in a compacted topic of its own
-//! (`cursor.rs`) and nowhere else; whoever leads next fences the former producer by its
-//! transactional id, reads the last committed position and goes on there.
+//! (`cursor.rs`) and nowhere else; the next leader fences the former producer by its transactional
+//! id, reads the last committed position and continues there.
 //!
 //! It must not know: HTTP, how events are replicated, what they mean.
 //!
@@ -15,7 +15,7 @@
 //! 3. After any failure the producer is thrown away; the next one begins at the committed position.
 //!    There is no other way to recover.
 //! 4. No committed event is left out unsaid: what is too large has a marker in its place; where the
-//!    log dropped what was not published it stops and says so, or leaves a marker if it was told.
+//!    log dropped what was not published it stops and says so, or leaves a marker if so configured.
 //! 5. Values of configured properties are never shown.
 //!
 //! Start reading at `publisher.rs`.
@@ -64,7 +64,7 @@ impl KafkaPublisher {
         }
     }
 
-    /// Wakes the thread, or starts it, and asks how far it is.
+    /// Wakes the thread, or starts it, and reads how far it is.
     fn look(&self, context: &Context) -> Result<StatusSnapshot, Failure> {
         let mut running = self.running.lock();
         if let Some(ended) = running.take_if(|running| running.has_ended()) {

@@ -26,7 +26,7 @@ const IDLE: Duration = Duration::from_secs(1);
 /// A position behind which nothing was wanted is written this often.
 const RESTATE: Duration = Duration::from_secs(10);
 
-/// The publisher's thread. Dropping it tells it to end; it does within a call's deadline.
+/// The publisher's thread. Dropping this stops it within a call's deadline.
 pub(super) struct RunningPublisher {
     shared: Arc<PublisherStatus>,
     thread: JoinHandle<()>,
@@ -37,7 +37,7 @@ impl RunningPublisher {
         self.thread.is_finished()
     }
 
-    /// Why it ended although nobody told it to.
+    /// Why it ended although it was not stopped.
     pub(super) fn why(&self) -> &'static str {
         "the publisher's thread has ended; it starts again"
     }
@@ -168,7 +168,7 @@ impl Worker {
         self.stream(&session, position)
     }
 
-    /// The transactional id; none when told to end.
+    /// The transactional id; `None` when stopped.
     fn identity(&self) -> Result<Option<String>, Failure> {
         if !self.config.transactional_id.is_empty() {
             return Ok(Some(self.config.transactional_id.clone()));
@@ -185,7 +185,7 @@ impl Worker {
         Ok(None)
     }
 
-    /// Publishes what the reader makes until something fails or somebody says stop.
+    /// Publishes what the reader makes until something fails or it is stopped.
     fn stream(&self, session: &ProducerSession<'_>, position: u64) -> Result<(), Failure> {
         let ended = AtomicBool::new(false);
         let (sender, receiver) = sync_channel(1);

@@ -107,8 +107,8 @@ impl LogSource {
         let last = first - 1;
         Err(format!(
             "the events {next} to {last} were dropped from the log before Kafka received them: its \
-             horizon is {last}. Nothing is published until that is settled: an archive may hold \
-             them (drover log export -archive URL -from {next} -to {last}); to go on at {first} \
+             horizon is {last}. Nothing is published until that is resolved: an archive may hold \
+             them (drover log export -archive URL -from {next} -to {last}); to continue at {first} \
              with a marker in their place set event_publisher.kafka.missed = \"mark\""
         )
         .into())
@@ -174,7 +174,7 @@ impl LogSource {
     }
 
     /// The time of the last event before an index, or of the first from there on: what Raft's own
-    /// entries are told with. None where there is none near.
+    /// entries are published with. `None` where no event is near.
     fn time_beside(&self, index: u64) -> Result<Option<i64>, Failure> {
         let (first, next) = self.log.bounds();
         let before = index.saturating_sub(BESIDE).max(first)..index;

@@ -1,17 +1,17 @@
 //! What a message is: its topic, key, headers, time and payload.
 //!
-//! - An event that holds many objects is told in one message for **each object** ([`split`]), so
-//!   that what happened to an object is in order however many partitions there are; an event about
-//!   one thing is one message.
+//! - An event that holds many objects is published as one message for **each object** ([`split`]),
+//!   so that what happened to an object is in order however many partitions there are; an event
+//!   about one thing is one message.
 //! - The **key** is what must stay in order: the job (`namespace/id`) for whatever belongs to one,
 //!   else the object, else the event's kind.
-//! - The **topic**, with one per stream, is the one under which the event stream tells of the
-//!   object. An object that an event changed on its way (a job's status by a plan) is told there as
-//!   well, by a message that names it and has no payload.
+//! - The **topic**, with one per stream, is the one under which the event stream has the object. An
+//!   object that an event changed on its way (a job's status by a plan) is published there as well,
+//!   by a message that names it and has no payload.
 //! - The **headers** are text: `index`, `epoch`, `kind`, `version`, `time` (Unix nanoseconds),
 //!   `actor` (its kind) and `actor_id`, `namespace`, `cause`, `outcome`, `part` and `parts` where
-//!   the event is told in several, `mark` where the payload is not the event as it is, the
-//!   `content-type`, and `ce_…` where CloudEvents are bound to headers.
+//!   the event is split, `mark` where the payload is not the event as it is, the `content-type`,
+//!   and `ce_…` where CloudEvents are bound to headers.
 //! - The **time** is the event's.
 //! - The **payload** is [`Document`], the one form in which an event leaves the log, by itself or
 //!   as the data of a CloudEvent.
@@ -113,7 +113,7 @@ const BOUND: usize = 2_048;
 pub(super) struct Style {
     pub format: Format,
     pub numbers: Numbers,
-    /// Whether an event that holds many objects is told in pieces.
+    /// Whether an event that holds many objects is split into pieces.
     pub split: bool,
     /// Whether a message beyond the limit is an error; otherwise a marker takes its place.
     pub stops: bool,
@@ -138,7 +138,7 @@ pub(super) struct Encoder<'a> {
     pub oversized: u64,
 }
 
-/// One event that is being told.
+/// One event that is being published.
 struct EventMessages<'e> {
     event: &'e Recorded,
     document: Document<'e>,
@@ -286,7 +286,7 @@ impl<'a> Encoder<'a> {
         size + values.saturating_sub(frame / 2)
     }
 
-    /// Appends a document in the form that is asked for, without what is hidden.
+    /// Appends a document in the configured form, without what is hidden.
     fn write(&mut self, document: &Document<'_>) -> Result<(), Failure> {
         let start = self.bytes.len();
         let Style {

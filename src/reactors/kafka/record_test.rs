@@ -385,7 +385,7 @@ fn filters_look_at_kind_namespace_and_topic() {
     assert!(!some.takes_changes(&[change(Some(Topic::Node), "eu", &["web"])]));
     assert!(some.takes_said(&space) && !some.takes_said(&other));
     assert!(!some.takes_said(&recorded(EventKind::LeaderElected, None)));
-    // Of an event in several namespaces only what is wanted is told.
+    // Of an event in several namespaces only what is wanted is published.
     let (event, mut changes) = report(10);
     changes[0].namespace = "us".to_owned();
     config.topics = vec!["Allocation".into()];

@@ -88,7 +88,7 @@ impl Layout {
         }
     }
 
-    /// Topic and key of every message of an event that is told whole.
+    /// Topic and key of every message of an event that is published whole.
     pub(super) fn routes(&self, event: &Recorded, changes: &[Change]) -> SmallVec<[Route; 1]> {
         let mut routes: SmallVec<[Route; 1]> = SmallVec::new();
         for change in changes {
@@ -107,7 +107,7 @@ impl Layout {
         routes
     }
 
-    /// Where an event goes of which no row is told: by what it says it is about.
+    /// Where an event goes that has no published row: by what it says it is about.
     fn own(&self, event: &Recorded) -> Route {
         let about = event
             .envelope
@@ -259,7 +259,7 @@ impl Filter {
         self.refused
     }
 
-    /// Whether an event is wanted of which no row is told, or that was refused, by what it says.
+    /// Whether an event is wanted that has no published row, or was refused, by what it says.
     pub(super) fn takes_said(&self, event: &Recorded) -> bool {
         if self.namespaces.is_empty() && self.topics.is_empty() {
             return true;
@@ -276,7 +276,7 @@ impl Filter {
             && (self.topics.is_empty() || topic.is_some_and(|topic| self.topics.contains(&topic)))
     }
 
-    /// Whether an event is wanted for what it changed, one change at least being told.
+    /// Whether an event is wanted for what it changed, where at least one change is published.
     pub(super) fn takes_changes(&self, changes: &[Change]) -> bool {
         let wanted = |change: &Change| {
             (self.namespaces.is_empty() || self.namespaces.contains(&change.namespace))

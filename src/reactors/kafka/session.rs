@@ -39,7 +39,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(1);
 const LIMIT_RESET_AFTER: Duration = Duration::from_secs(600);
 /// Timeout of one poll for delivery reports.
 const POLL: Duration = Duration::from_millis(1);
-/// How often brokers are asked whether they are there while nothing is published.
+/// How often the brokers' presence is checked while nothing is published.
 const PROBE: Duration = Duration::from_secs(2);
 
 impl<'a> ProducerSession<'a> {
@@ -192,12 +192,12 @@ impl<'a> ProducerSession<'a> {
         Ok(())
     }
 
-    /// Asks how long the first topic keeps messages, and how large they may be in any of them. For
-    /// a user without the permission it goes on without.
+    /// Queries how long the first topic keeps messages, and how large they may be in any of them.
+    /// Without the permission for that it continues without an answer.
     fn ask_topics(&self) -> Result<(), Failure> {
         let admin: AdminClient<SilentContext> = connection(self.config)
             .create_with_context(SilentContext)
-            .map_err(|error| self.failure("asking about topics", &error))?;
+            .map_err(|error| self.failure("querying topics", &error))?;
         let options = AdminOptions::new().request_timeout(Some(self.config.timeout));
         let names = self.layout.names().iter();
         let topics: Vec<_> = names
@@ -346,8 +346,8 @@ impl<'a> ProducerSession<'a> {
         Ok(())
     }
 
-    /// Polls for errors while there is nothing to publish, and asks now and then whether a broker
-    /// is there: none is called otherwise, and one that died would not be noticed.
+    /// Polls for errors while there is nothing to publish, and checks now and then whether a broker
+    /// is there: no broker is called otherwise, and one that died would not be noticed.
     pub(super) fn listen(&self) {
         self.producer.poll(Duration::ZERO);
         let due = self
@@ -365,7 +365,7 @@ impl<'a> ProducerSession<'a> {
                 Ok(_) => state.set_connected(),
                 Err(error) => {
                     state.connected = false;
-                    state.error = explain("asking whether brokers are there", &error, &hint);
+                    state.error = explain("checking that brokers are there", &error, &hint);
                 }
             }
         });

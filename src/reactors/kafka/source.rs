@@ -10,13 +10,13 @@ use crate::log::LogEngine;
 /// What the publisher is made of.
 #[derive(Clone)]
 pub struct KafkaSource {
-    /// What it was told.
+    /// Its settings.
     pub config: Arc<KafkaConfig>,
     /// The log it reads.
     pub log: Arc<LogEngine>,
     /// The keys under which sensitive values are hashed.
     pub keyring: Arc<Keyring>,
-    /// What retention asks before it drops anything.
+    /// What retention reads before it drops anything.
     pub held: Arc<PublisherPosition>,
     /// The address of an agent, where CloudEvents say that schemas are.
     pub agent: String,

@@ -1,5 +1,5 @@
-//! What the publisher's threads and whoever looks at them share: position, counts, the last error,
-//! and the bell that wakes the reader.
+//! What the publisher's threads share with their readers: position, counts, the last error, and the
+//! bell that wakes the reader.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::log::LogEngine;
 pub(super) struct PublisherState {
     /// Whether a producer is connected and publishes.
     pub connected: bool,
-    /// The last index whose publication is committed; none before the position is known.
+    /// The last index whose publication is committed; `None` before the position is known.
     pub published: Option<u64>,
     /// Messages published by this server since it leads.
     pub messages: u64,
@@ -28,7 +28,8 @@ pub(super) struct PublisherState {
     pub oversized: u64,
     /// Events the log no longer held when their turn came.
     pub missed: u64,
-    /// How long the topic keeps messages, milliseconds, -1 for ever; none where it was not asked.
+    /// How long the topic keeps messages, milliseconds, -1 for ever; `None` where it was not
+    /// queried.
     pub retention_ms: Option<i64>,
     /// Producers started by this server since it leads.
     pub sessions: u64,
@@ -53,7 +54,7 @@ pub(super) struct PublisherState {
     /// binary search.
     #[serde(skip)]
     pub too_large_since: Option<Instant>,
-    /// When brokers were last asked whether they are there.
+    /// When the brokers' presence was last checked.
     #[serde(skip)]
     pub last_probe: Option<Instant>,
     #[serde(skip)]
@@ -124,7 +125,7 @@ impl PublisherStatus {
         self.bell.notify_all();
     }
 
-    /// Tells the threads to end.
+    /// Stops the threads.
     pub(super) fn stop(&self) {
         self.state.lock().stop = true;
         self.ring();
@@ -143,7 +144,7 @@ impl PublisherStatus {
         }
     }
 
-    /// Waits for this long unless told to end.
+    /// Waits for this long unless stopped.
     pub(super) fn pause(&self, limit: Duration) {
         let end = Instant::now() + limit;
         let mut state = self.state.lock();
@@ -171,12 +172,12 @@ pub(super) struct StatusSnapshot {
 }
 
 impl StatusSnapshot {
-    /// Whether it lags, for whoever knows whether it did: a lag that is told ends only with half of
-    /// what began it, so that it does not end and begin with every batch.
+    /// Whether it lags, given whether it already did: a lag that was reported ends only with half
+    /// of what began it, so that it does not end and begin with every batch.
     pub(super) fn lags(&self, config: &KafkaConfig, already: bool) -> bool {
         let Lag { events, age } = self.lag;
         let many = config.lag_warning_events;
-        // Where the position is not known yet nobody can say that it has caught up.
+        // While the position is not known, it is unknown whether it has caught up.
         let Some(_) = self.state.published else {
             return already || self.since >= config.lag_warning;
         };
@@ -184,7 +185,7 @@ impl StatusSnapshot {
             let few = many == 0 || events < many.div_ceil(2);
             return events > 0 && !(age < config.lag_warning / 2 && few);
         }
-        // Who has just begun to lead is not late with what is older.
+        // A leader that has just begun is not late with older events.
         let late = age.min(self.since) >= config.lag_warning;
         events > 0 && (late || (many > 0 && events >= many))
     }
@@ -260,7 +261,7 @@ fn age(log: &LogEngine, published: u64, applied: u64, now: i64) -> Duration {
         return Duration::ZERO;
     }
     let first = (published + 1).max(log.bounds().0);
-    // A few suffice to find one with a time; what cannot be read is told by the reader.
+    // A few suffice to find one with a time; what cannot be read is reported by the reader.
     let entries = log.read_range(first, (first + 8).min(applied + 1), LOOK);
     let times = entries.iter().flatten().map(|entry| entry.time);
     match times.filter(|time| *time > 0).min() {
@@ -336,7 +337,7 @@ mod tests {
         assert_eq!(limit(), 900_000);
         shared.with(PublisherState::too_large);
         assert_eq!(limit(), 450_000);
-        // Asked again they say the same: it stays what was found.
+        // Another query gives the same limit: it stays what was found.
         shared.with(|state| state.set_topic_limit(900_000));
         assert_eq!(limit(), 450_000);
         // They were set to take more.

@@ -2,8 +2,8 @@
 //!
 //! What is due follows from the specification and the last launch in the state ([`launch_times`]);
 //! a launch time is taken by an event that is guarded by that row, so that it is taken once,
-//! however often it is tried. What was missed while nobody led is caught up with by one launch at
-//! most.
+//! however often it is tried. What was missed while there was no leader is caught up with by one
+//! launch at most.
 
 pub mod launch_times;
 
@@ -32,7 +32,7 @@ const LONGEST: Duration = Duration::from_secs(10);
 const TOGETHER: Duration = Duration::from_millis(20);
 /// When a job has another turn whose launch was refused, nanoseconds.
 const AGAIN: i64 = 1_000_000_000;
-/// How many launches one activation asks for, and how many at a time.
+/// How many launches one activation requests, and how many at a time.
 const BATCH: usize = 1_024;
 const AT_ONCE: usize = 32;
 

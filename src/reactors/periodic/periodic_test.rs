@@ -213,7 +213,7 @@ async fn two_who_launch_the_same_slot_launch_it_once() {
         job_modify_index: parent.job_modify_index,
         launch_time: stage.now,
     };
-    // Both decide before either is applied: the guards settle it.
+    // Both decide before either is applied: the guards let one of them win.
     let view = stage.direct.projections.view();
     let stamp = |n| crate::commands::Stamp {
         id: drover_events::EventId([n; 16]),
@@ -569,7 +569,8 @@ async fn a_parent_counts_what_it_launched_and_what_was_dispatched_from_it() {
             });
         }
     }
-    // What was purged counts as dead; what was stopped is pending while somebody has to look at it.
+    // What was purged counts as dead; what was stopped is pending while an evaluation has to look
+    // at it.
     assert_eq!(both(&stage), ((2, 0, 1), (2, 0, 1)));
     let view = stage.direct.projections.view();
     let evals =
@@ -589,7 +590,7 @@ async fn a_parent_counts_what_it_launched_and_what_was_dispatched_from_it() {
         decision: None,
     });
     assert_eq!(both(&stage), ((1, 0, 2), (1, 0, 2)));
-    // One of each is gone; the parents themselves are none of their children.
+    // One of each is gone; the parents do not count as their own children.
     let view = stage.direct.projections.view();
     let summaries = [counts(&stage, "tick"), counts(&stage, "work")];
     for ((_, id), (pending, running, dead)) in [KEY, ("default", "work")].iter().zip(summaries) {

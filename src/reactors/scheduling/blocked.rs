@@ -44,7 +44,7 @@ pub struct Wanted {
 #[derive(Debug, Default)]
 pub struct Blocked {
     enabled: bool,
-    /// Of what changed up to this index nothing is known.
+    /// The index up to which changes are not known.
     began: u64,
     jobs: BTreeMap<JobKey, Evaluation>,
     /// System evaluations, by node and job.
@@ -140,7 +140,8 @@ impl Blocked {
             .any(|(class, index)| *index > eval.snapshot_index && could_run(eval, class))
     }
 
-    /// Something was freed, or became usable, on these nodes of this class: answers what may go on.
+    /// Something was freed, or became usable, on these nodes of this class: answers what may
+    /// continue.
     pub fn unblock(
         &mut self,
         class: &str,
@@ -170,7 +171,7 @@ impl Blocked {
         freed
     }
 
-    /// More of a volume can be had: answers what may go on.
+    /// More of a volume can be had: answers what may continue.
     pub fn unblock_volume(&mut self, change: &VolumeChange, index: u64) -> Vec<Evaluation> {
         if !self.enabled {
             return Vec::new();
@@ -312,7 +313,7 @@ fn waited_for(eval: &Evaluation) -> BTreeSet<VolumeChange> {
     waits.map(change).collect()
 }
 
-/// A class nobody has looked at may be the right one.
+/// A class that was not looked at may be the right one.
 fn could_run(eval: &Evaluation, class: &str) -> bool {
     eval.class_eligibility.get(class).copied().unwrap_or(true)
 }
@@ -437,7 +438,8 @@ mod tests {
         };
         let each = |job: &str| (job.to_owned(), 500, 256);
         assert_eq!(by_job(&tracker), [each("1"), each("2")]);
-        // One that waits for something else wants no room, and of very many some are told.
+        // An evaluation that waits for something else wants no resources, and of very many some are
+        // shown.
         tracker.block(blocked("c", "3", &[], 5));
         assert_eq!(by_job(&tracker).len(), 2);
         for number in 0..2 * SHOWN {

@@ -1,4 +1,4 @@
-//! The evaluation broker: which evaluation is worked on next, and by whom.
+//! The evaluation broker: which evaluation is worked on next, and by which worker.
 //!
 //! One evaluation of a job at a time; higher priorities first; what is not finished in time is
 //! given out again, later each time, and given up after a few deliveries. It is a cache of the
@@ -46,10 +46,10 @@ impl Default for BrokerSettings {
 /// Why the broker refused something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BrokerError {
-    /// Nobody has it.
+    /// It is not given out.
     #[error("evaluation is not outstanding")]
     NotOutstanding,
-    /// Somebody else has it by now.
+    /// It is given out to another worker by now.
     #[error("evaluation token does not match")]
     WrongToken,
 }
@@ -338,7 +338,7 @@ impl Broker {
         Ok(())
     }
 
-    /// Does what is due: takes back what was not finished in time, and lets what waited go on.
+    /// Does what is due: takes back what was not finished in time, and lets what waited continue.
     pub fn tick(&mut self, now: i64) {
         self.latest = now;
         let late: Vec<(String, u64)> = self
@@ -434,7 +434,7 @@ impl Broker {
         ready.map(BTreeSet::len).sum()
     }
 
-    /// Of each type of evaluations how many can be worked on, and how many are.
+    /// How many evaluations of each type can be worked on, and how many are worked on.
     pub fn by_type(&self) -> BTreeMap<String, (usize, usize)> {
         let mut types: BTreeMap<String, (usize, usize)> = BTreeMap::new();
         for (name, ready) in &self.ready {

@@ -1,5 +1,5 @@
 //! The scheduling state of a leader: broker, blocked evaluations, the cluster, and what plans in
-//! flight do to it. All of it follows the projections; none of it is truth.
+//! flight do to it. All of it follows the projections, and is no source of truth.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,12 +41,13 @@ pub struct Core {
     pub paused: bool,
     /// Evaluations whose end could not be written yet, in lists that hang together.
     pub unwritten: Vec<Retry<Vec<Evaluation>>>,
-    /// Nodes that can be placed on, and system jobs that nobody has looked at since: by node.
+    /// Nodes that can be placed on, and system jobs that were not looked at since: by node.
     overlooked: BTreeMap<String, Retry<EvaluateOverlooked>>,
     /// What could not be read.
     each: Each,
-    /// Jobs with an open evaluation that cannot be read. Whoever wrote the end of another one of
-    /// theirs would have to read it, so theirs are not worked on before the tables are made again.
+    /// Jobs with an open evaluation that cannot be read. Writing the end of another evaluation of
+    /// such a job would have to read it, so its evaluations are not worked on before the tables are
+    /// made again.
     held: BTreeSet<(String, String)>,
     /// How often the tables had been made again when this was found.
     made: u64,
@@ -113,7 +114,7 @@ impl Core {
                         self.broker.forget(&eval.id);
                         self.blocked.forget(&eval.id);
                     }
-                    // It was counted and told when it was come to first.
+                    // It was counted and noted when it was first met.
                     Err(error) if error.is_single_entry() => {}
                     Err(error) => return Err(error),
                 }
@@ -131,7 +132,7 @@ impl Core {
     }
 
     /// Takes what was held back, and nodes that were closed, once the tables were made again: each
-    /// as soon as all of it can be read, whatever of the others cannot. The view may be of the
+    /// as soon as all its rows can be read, independent of the others. The view may be of the
     /// tables before: then it is looked again.
     fn release(&mut self, view: &View, now: i64) -> Result<(), StorageError> {
         let made = unreadable::made();
@@ -155,7 +156,7 @@ impl Core {
         Ok(())
     }
 
-    /// The open evaluations of a job; none of them where one cannot be read.
+    /// The open evaluations of a job; `None` where one cannot be read.
     fn read_open(
         &mut self,
         view: &View,
@@ -258,8 +259,8 @@ impl Core {
         }
     }
 
-    /// Adds what was overlooked on a node, once a node: whoever looks at all that nobody looked at
-    /// since a later index looks at all that nobody did since an earlier one.
+    /// Adds what was overlooked on a node, once a node: the jobs without a look since a later index
+    /// include those without a look since an earlier one.
     pub(super) fn add_overlooked(&mut self, mut one: Retry<EvaluateOverlooked>) {
         if let Some(known) = self.overlooked.get(&one.what.node_id) {
             one.what.since = one.what.since.max(known.what.since);
@@ -295,7 +296,7 @@ impl Core {
             let Some(id) = text_key(&change.key) else {
                 continue;
             };
-            // Nobody works on what nobody could write the end of.
+            // An evaluation whose end could not be written is not worked on.
             let eval = match change.operation {
                 Operation::Put => self.each.row(view.get::<Evals>(id.as_str()))?.flatten(),
                 _ => None,
@@ -326,7 +327,7 @@ impl Core {
         }
     }
 
-    /// The configuration may say that the broker pauses, or goes on.
+    /// The configuration may say that the broker pauses, or continues.
     fn follow_config(&mut self, view: &View, now: i64) -> Result<(), StorageError> {
         let paused = is_paused(view)?;
         if paused && !self.paused {

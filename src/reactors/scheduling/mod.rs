@@ -46,7 +46,7 @@ use crate::error::chain;
 use crate::proposer::decided::Propose;
 use crate::table_reads::offload;
 
-/// What scheduling can be told.
+/// The settings of scheduling.
 #[derive(Clone, Copy, Debug)]
 pub struct SchedulingSettings {
     /// How many workers there are (`num_schedulers`).
@@ -121,8 +121,8 @@ impl SchedulingShared {
     }
 
     /// Wakes as many workers as there is something to do for, all of them at the end. The lock is
-    /// taken first, so that none of them is between its look and its sleep; whoever calls this must
-    /// not hold it.
+    /// taken first, so that none of them is between its look and its sleep; the caller must not
+    /// hold it.
     fn changed(&self) {
         let types = self.settings.types.names();
         let ready = self.core.lock().broker.ready_of(&types);
@@ -146,8 +146,8 @@ impl SchedulingShared {
         }
     }
 
-    /// What scheduling does, in numbers. Whoever reads for it is waited for, and others are served
-    /// meanwhile.
+    /// What scheduling does, in numbers. It waits for readers that hold the lock, and others are
+    /// served meanwhile.
     pub fn status(&self) -> SchedulingStatus {
         let core = offload(|| self.core.lock());
         let (broker, blocked) = (core.broker.stats(), core.blocked.stats());
@@ -225,7 +225,7 @@ pub struct Scheduling {
 
 impl Scheduling {
     /// Reads the state, however long that takes, and starts; to be called in a runtime, by a thread
-    /// that serves nobody.
+    /// that serves no requests.
     ///
     /// # Errors
     /// The projections cannot be read, or no thread can be had.
@@ -278,20 +278,20 @@ impl Scheduling {
         self.shared.status()
     }
 
-    /// What is shared of it: for whoever asks for its status with nothing locked meanwhile.
+    /// What is shared of it: for a status call that holds no lock meanwhile.
     pub fn shared(&self) -> Arc<SchedulingShared> {
         Arc::clone(&self.shared)
     }
 }
 
-/// Stops everything and waits for the workers, who are done within one evaluation, and for the
-/// tasks: what they read is closed by whoever opened it, and not by a thread that nobody knows of
-/// any more. A plan that was proposed may still be committed; nobody waits for it here.
+/// Stops everything and waits for the workers, which are done within one evaluation, and for the
+/// tasks: what they read is closed by its opener, and not by a thread that was left behind. A plan
+/// that was proposed may still be committed; it is not waited for here.
 impl Drop for Scheduling {
     fn drop(&mut self) {
         self.shared.stopped.store(true, Ordering::Release);
         self.shared.tasks.stop();
-        // Whoever waits for a plan gets no answer any more.
+        // A submitter that waits for a plan gets no answer any more.
         self.shared.plans.close();
         self.shared.changed();
         for worker in self.workers.drain(..) {

@@ -1,5 +1,5 @@
 //! A system job and a node that become known at the same time find each other, in every order of
-//! their decisions and commits, whoever leads by then.
+//! their decisions and commits, whichever server leads by then.
 
 use drover_events::job::JobRegistered;
 use drover_events::model::{DrainSpec, Evaluation};
@@ -221,7 +221,7 @@ async fn nothing_is_evaluated_again_that_was_looked_at() {
     assert_eq!(evals(&direct).len(), 2, "its own and the node's");
 }
 
-/// A row of one system job is damaged: scheduling begins and goes on, and the other is placed on
+/// A row of one system job is damaged: scheduling begins and continues, and the other is placed on
 /// the node that it was overlooked on, and on one that comes later.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_system_job_that_cannot_be_read_keeps_no_other_waiting() {
@@ -267,7 +267,8 @@ async fn a_system_job_that_cannot_be_read_keeps_no_other_waiting() {
     }
 }
 
-/// What cannot be asked for now is after a pause: once a node, and as widely as any of it was.
+/// What cannot be requested now is requested after a pause: once a node, and as widely as any of it
+/// was.
 #[test]
 fn what_was_overlooked_is_kept_once_a_node_and_waits_where_it_fails() {
     let direct = Direct::new();

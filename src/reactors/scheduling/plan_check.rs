@@ -1,7 +1,7 @@
 //! The check of a plan against what is committed and what is in flight, and the events it becomes.
 //!
 //! The rule that says what fits is the scheduler's own ([`fit::check`]). A node that does not fit
-//! any more loses its part of the plan; the rest goes on. A plan of more than 256 allocations is
+//! any more loses its part of the plan; the rest continues. A plan of more than 256 allocations is
 //! several events under one plan id; each is guarded by the one before, so that what is committed
 //! is always a beginning of the plan.
 
@@ -60,7 +60,7 @@ pub struct Prepared {
     pub allocs: Vec<String>,
     /// The slots it is noted on as in flight.
     pub slots: BTreeSet<u32>,
-    /// Whether a part of it is left for the next decision.
+    /// Whether a part of the plan is left for the next decision.
     pub cut_short: bool,
 }
 
@@ -150,7 +150,7 @@ fn check_node(
         };
     };
     let mut used = used_of(core, slot).clone();
-    // Each once: what stops may be named as what makes room, too.
+    // Each once: what stops may be named as preempted, too.
     let written = on_node.placements.iter().map(|one| one.alloc.id.as_str());
     let gives: BTreeSet<&str> = on_node.stops.iter().copied().chain(written).collect();
     for id in gives {
@@ -266,7 +266,7 @@ fn names(alloc: &Allocation) -> usize {
     own + tasks + ports.map(|port| 2 * port.label.len()).sum::<usize>()
 }
 
-/// What of a plan goes on: nothing on nodes that refused their part.
+/// What continues of a plan: nothing on nodes that refused their part.
 fn items_of(plan: &mut Plan, refused: &BTreeSet<String>) -> Vec<Item> {
     let fits = |node: &str| !refused.contains(node);
     let stops = std::mem::take(&mut plan.stops).into_iter();
@@ -478,8 +478,8 @@ impl PlanBatch<'_> {
                 if let Some(slot) = self.core.cache.cluster().find(&alloc.node_id) {
                     guarded.insert(slot);
                     touched.insert(slot);
-                    // Of one that is there already, its client may report an end before this is
-                    // committed: what it takes then is read from its row.
+                    // For an allocation that exists already, its client may report an end before
+                    // this is committed: what it takes then is read from its row.
                     if takes_resources(&alloc) && alloc.create_index == 0 {
                         let unknown = alloc.client_status == client::UNKNOWN;
                         let effect = Effect::Takes {

@@ -1,10 +1,10 @@
-//! The plan queue: plans are checked one after the other, in the order of their priority, and go on
-//! to be committed without waiting for the one before.
+//! The plan queue: plans are checked one after the other, in the order of their priority, and
+//! proceed to be committed without waiting for the one before.
 //!
 //! Each is guarded by the ids of those in flight that it builds on. If one of them is refused, no
 //! mark equals its id and what was built on it fails by itself. No plan is checked then until all
-//! that were in flight have landed: what builds on one that is bound to fail would fail as well,
-//! and its evaluation would run out of attempts.
+//! that were in flight have landed: a plan that builds on one that is bound to fail would fail as
+//! well, and its evaluation would run out of attempts.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -56,7 +56,7 @@ pub struct PlanQueue {
 struct Waiting {
     plans: BTreeMap<(Reverse<i64>, u64), (PlanRequest, Answer)>,
     next: u64,
-    /// Nobody takes plans any more.
+    /// The queue takes no plans any more.
     closed: bool,
 }
 
@@ -86,7 +86,7 @@ impl PlanQueue {
         self.len() == 0
     }
 
-    /// Drops what waits, and whatever comes later: whoever submits it gets no answer.
+    /// Drops what waits, and whatever comes later: the submitter gets no answer.
     pub fn close(&self) {
         let mut waiting = self.waiting.lock();
         waiting.closed = true;
@@ -104,8 +104,8 @@ impl PlanQueue {
     }
 }
 
-/// Works the queue off until it is dropped. What panics goes back to whoever submitted it; the
-/// queue goes on.
+/// Works the queue off until it is dropped. A panic goes back to the submitter; the queue
+/// continues.
 pub(super) async fn run(shared: Arc<SchedulingShared>) {
     let depth = Arc::new(Semaphore::new(DEPTH as usize));
     loop {
@@ -122,7 +122,7 @@ pub(super) async fn run(shared: Arc<SchedulingShared>) {
 async fn turn(shared: &Arc<SchedulingShared>, depth: &Arc<Semaphore>) -> bool {
     let (request, answer) = shared.plans.next().await;
     if shared.plans.len() + 1 == PLANS {
-        // There is room for a plan again.
+        // There is capacity for a plan again.
         shared.changed();
     }
     if shared.plans.refused.swap(false, Ordering::AcqRel) {
@@ -133,7 +133,7 @@ async fn turn(shared: &Arc<SchedulingShared>, depth: &Arc<Semaphore>) -> bool {
         return false;
     };
     if shared.is_stopped() {
-        // There is room because nobody waits for what is in flight any more.
+        // There is capacity because what is in flight is no longer waited for.
         return false;
     }
     let (eval, token) = (request.eval.id.clone(), request.token);
@@ -269,7 +269,7 @@ impl Drop for Flight {
                 core.in_flight.remove(slot);
             }
         }
-        // Its evaluation may have been taken back in the meantime; then nobody waits for this.
+        // Its evaluation may have been taken back in the meantime; then this is not waited for.
         let _ = core.broker.resume(&self.eval, self.token, now);
     }
 }

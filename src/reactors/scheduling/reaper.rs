@@ -1,4 +1,4 @@
-//! Evaluations that need nobody's work any more: cancelled, given up, or freed after a while.
+//! Evaluations that need no more work: cancelled, given up, or freed after a while.
 
 use std::sync::Arc;
 
@@ -68,8 +68,8 @@ fn is_there(shared: &SchedulingShared, eval: &Evaluation) -> bool {
     eval.create_index == 0 && matches!(row(), Ok(Some(_)))
 }
 
-/// Has system jobs looked at that a node's coming missed; where that cannot be asked for now, it is
-/// after a while.
+/// Has system jobs looked at that a node's coming missed; where that cannot be requested now, it is
+/// requested after a while.
 pub(super) async fn look_again(shared: &SchedulingShared, mut one: Retry<EvaluateOverlooked>) {
     if let Err(error) = submit(shared, one.what.clone()).await {
         if one.is_news() {
@@ -126,7 +126,7 @@ pub(super) fn reap(
 
 fn cancel(mut eval: Evaluation, why: String, now: i64) -> Evaluation {
     eval.status = eval::CANCELED.to_owned();
-    // What it could not place is no longer wanted, or another one's to tell.
+    // What it could not place is no longer wanted, or reported by another evaluation.
     eval.queued_allocations = Default::default();
     eval.status_description = why;
     eval.modify_time = now;

@@ -1,6 +1,6 @@
 //! What could not be written: when it is tried again.
 //!
-//! What fails because of itself would fail at every look, and nobody says what would mend it: other
+//! What fails because of itself would fail at every look, and what would mend it is unknown: other
 //! tables may, or only time. So it waits for both, longer after each try, and is in the log once.
 
 use drover_projections::unreadable;
@@ -26,7 +26,7 @@ pub struct Retry<T> {
 }
 
 impl<T> Retry<T> {
-    /// Nobody tried it yet: it is due.
+    /// It was not tried yet: it is due.
     pub fn new(what: T) -> Self {
         Self {
             what,
@@ -58,7 +58,7 @@ impl<T> Retry<T> {
         }
     }
 
-    /// Whether the log lacks why it cannot be written. It does so once.
+    /// Whether the reason of the failure is not in the log yet. It is true once.
     pub fn is_news(&mut self) -> bool {
         !std::mem::replace(&mut self.logged, true)
     }
@@ -73,7 +73,7 @@ impl<T> Retry<T> {
 }
 
 impl<T> Retry<Vec<T>> {
-    /// Cuts off what is behind the first `count`; both parts go on as the whole did.
+    /// Cuts off what is behind the first `count`; both parts continue as the whole did.
     pub fn split_off(&mut self, count: usize) -> Self {
         Self {
             what: self.what.split_off(count),

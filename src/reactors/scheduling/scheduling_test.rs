@@ -88,8 +88,8 @@ impl Stage {
         let shared = &self.scheduling.shared;
         while !done(self) {
             assert!(Instant::now() < deadline, "{:?}", self.scheduling.status());
-            // Whatever happens is told to the workers. What is told between the look and the wait
-            // is missed, so the wait is bounded.
+            // Workers are notified of every change. A notice between the look and the wait is
+            // missed, so the wait is bounded.
             tokio::task::block_in_place(|| {
                 shared.ready.wait_for(&mut shared.core.lock(), MISSED);
             });
@@ -128,7 +128,7 @@ async fn a_registered_job_is_placed_and_its_evaluation_ends() {
     assert_eq!(done.queued_allocations.get("g"), Some(&0));
     assert!(done.plan_annotations.is_some());
     assert!(done.snapshot_index > 0);
-    // The state says so a moment before the queue has heard of it.
+    // The state says so a moment before the queue knows of it.
     stage
         .wait(|stage| stage.scheduling.status().in_flight == 0)
         .await;
@@ -310,7 +310,7 @@ async fn eval_16_what_is_given_back_is_taken_by_what_waits_for_it() {
     assert_eq!(stage.allocs("b").len(), 10);
 }
 
-/// Ten allocations of a job end by themselves; nobody asks for anything.
+/// Ten allocations of a job end by themselves; there is no request.
 fn ten_of(stage: &Stage, job: &str) -> AllocsUpdatedByClient {
     let ended = stage.allocs(job).into_iter().take(10);
     let ended = ended.map(|row| ClientAllocUpdate {
@@ -332,8 +332,8 @@ fn pause(direct: &Direct, pause_eval_broker: bool) {
     direct.apply(SchedulerConfigured { config, cas: false });
 }
 
-/// What was freed while nobody followed it: the broker paused, or another server led and was gone
-/// before it woke anybody.
+/// What was freed while no scheduler followed it: the broker paused, or another server led and was
+/// gone before it woke any evaluation.
 #[tokio::test(flavor = "multi_thread")]
 async fn eval_16_what_was_freed_during_a_pause_or_under_another_leader_is_not_missed() {
     for pauses in [true, false] {

@@ -1,5 +1,5 @@
-//! The tasks of scheduling. They run where reactors run: they read tables as they please, and
-//! nobody who is served waits with them.
+//! The tasks of scheduling. They run where reactors run: they read tables as they please, and no
+//! request waits with them.
 
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ impl Tasks {
         self.stopped.cancel();
     }
 
-    /// Waits until there is none. None of them may call this.
+    /// Waits until no task is left. A task may not call this.
     pub(super) fn wait(&self) {
         let mut count = self.running.count.lock();
         while *count > 0 {

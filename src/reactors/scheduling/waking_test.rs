@@ -1,4 +1,4 @@
-//! Who is woken, and when.
+//! Which evaluations are woken, and when.
 
 use std::sync::mpsc;
 
@@ -70,7 +70,7 @@ async fn as_many_workers_are_woken_as_there_is_work_for() {
     let projections = Arc::clone(&direct.projections);
     let mut scheduling = Scheduling::start(projections, direct.clone(), settings).unwrap();
     let shared = Arc::clone(&scheduling.shared);
-    // Nobody follows and nobody works any more: what is ready stays so.
+    // Following and working have stopped: what is ready stays so.
     shared.tasks.stop();
     tokio::task::block_in_place(|| shared.tasks.wait());
     shared.stopped.store(true, Ordering::Release);
@@ -162,7 +162,7 @@ async fn nothing_waits_for_what_is_in_flight_when_scheduling_ends() {
     assert_eq!(placed, plan_queue::DEPTH as usize);
 }
 
-/// Whoever asks how it is waits for who reads for it, and nobody else waits with him.
+/// A status call waits for readers of the tables, and no other call waits with it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn who_asks_for_the_status_keeps_nobody_from_being_served() {
     let stage = Stage::new(1);
@@ -207,7 +207,7 @@ fn a_plan_that_comes_when_nobody_takes_any_is_not_waited_for() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_refused_too_often_is_tried_again_each_minute_and_not_sooner() {
     let direct = Direct::new();
-    // Nobody works on what comes of it.
+    // No worker takes what comes of it.
     let scheduling = start_for(&direct, &["service".to_owned()]);
     let shared = &scheduling.shared;
     let refuse = |id: &str| {

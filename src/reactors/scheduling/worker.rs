@@ -1,8 +1,8 @@
 //! Workers: threads that take an evaluation and run the scheduler on it.
 //!
-//! What comes of it is committed by tasks: a worker goes on with the next evaluation while the plan
-//! of the last one is on its way. A plan that was refused, in whole or in part, brings its
-//! evaluation back to the workers.
+//! Tasks commit the results: a worker continues with the next evaluation while the plan of the last
+//! one is on its way. A plan that was refused, in whole or in part, brings its evaluation back to
+//! the workers.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -62,7 +62,7 @@ impl From<Refusal> for WorkError {
     }
 }
 
-/// An evaluation that somebody works on.
+/// An evaluation in work.
 #[derive(Clone, Debug)]
 pub(super) struct EvalItem {
     eval: Evaluation,
@@ -83,8 +83,8 @@ pub(super) fn run(shared: &Arc<SchedulingShared>) {
     }
 }
 
-/// An evaluation in somebody's hands. Whoever drops it without having ended it, by a panic or
-/// because everything stops, gives it back to the broker as failed.
+/// An evaluation in a worker's hands. Dropping it before its end, by a panic or because everything
+/// stops, gives it back to the broker as failed.
 struct EvalLease {
     shared: Arc<SchedulingShared>,
     item: Option<EvalItem>,
@@ -106,7 +106,7 @@ impl EvalLease {
         self.give_back(ended);
     }
 
-    /// The broker has it back. Workers are told once: here, or when the place is left.
+    /// The broker has it back. Workers are notified once: here, or when the place is left.
     fn give_back(&mut self, ended: Result<(), WorkError>) {
         if let Some(item) = self.item.take() {
             end(&self.shared, &item, ended);
@@ -173,7 +173,7 @@ fn next(shared: &SchedulingShared) -> Option<EvalItem> {
 /// An evaluation is over, or has failed and comes again later.
 fn end(shared: &SchedulingShared, item: &EvalItem, ended: Result<(), WorkError>) {
     if shared.is_stopped() {
-        // Whoever leads next finds it where it was.
+        // The next leader finds it where it was.
         return;
     }
     let (id, token) = (item.eval.id.as_str(), item.token);
@@ -216,7 +216,7 @@ fn snapshot(shared: &SchedulingShared) -> Result<Snapshot, StorageError> {
     Ok(Snapshot::new(view, cluster))
 }
 
-/// Runs the scheduler, and hands on what comes of it.
+/// Runs the scheduler, and hands on the result.
 fn work(shared: &Arc<SchedulingShared>, held: &mut EvalLease) -> Result<(), WorkError> {
     let Some(item) = held.item.clone() else {
         return Ok(());
@@ -224,7 +224,7 @@ fn work(shared: &Arc<SchedulingShared>, held: &mut EvalLease) -> Result<(), Work
     let id = item.eval.id.as_str();
     let outstanding = shared.core.lock().broker.is_outstanding(id, item.token);
     if outstanding.is_err() {
-        // It was taken back: somebody else has it, or will.
+        // It was taken back: another worker has it, or will.
         held.item = None;
         return Ok(());
     }

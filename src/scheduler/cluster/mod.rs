@@ -1,12 +1,12 @@
-//! The cluster as the scheduler sees it: every node, what is used of it, and the mark of its use.
+//! The cluster as the scheduler sees it: every node, its used resources, and the mark of their use.
 //!
 //! It is a cache of the projections, kept up from changes, in dense slots. A snapshot is a clone:
 //! slots lie in shared chunks that are copied when one of them changes, so a snapshot costs a few
 //! hundred reference counts and an evaluation reads plain arrays.
 //!
-//! It must not know: tables, events, evaluations, time.
-//! Invariant: a slot's use is the sum over the allocations that take room on its node
-//! ([`takes_resources`]), and its mark is the event that last changed what fits there.
+//! It must not know: tables, events, evaluations, time. Invariant: a slot's use is the sum over the
+//! allocations that take resources on its node ([`takes_resources`]), and its mark is the event
+//! that last changed what fits there.
 
 mod node;
 mod ports;
@@ -38,7 +38,7 @@ const CHUNK: usize = 64;
 pub struct Slot {
     /// The node; none when the slot is free.
     pub info: Option<Arc<NodeInfo>>,
-    /// What is used of it.
+    /// The resources in use.
     pub used: Usage,
     /// The event that last changed what fits there.
     pub mark: EventId,
@@ -68,7 +68,7 @@ impl Interner {
         self.ids.get(name).copied()
     }
 
-    /// The name with a number; empty if there is none.
+    /// The name with a number; empty if there is no name.
     pub fn name(&self, id: u32) -> &str {
         self.names.get(id as usize).map_or("", String::as_str)
     }

@@ -32,7 +32,7 @@ pub(super) fn hash(text: &str) -> u64 {
     })
 }
 
-/// The taken ports of a node: sorted, shared between snapshots, absent while there are none.
+/// The taken ports of a node: sorted, shared between snapshots, absent while no port is taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PortSet(Option<Arc<Vec<PortKey>>>);
 

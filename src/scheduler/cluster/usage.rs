@@ -1,4 +1,4 @@
-//! What allocations use of a node, and what one allocation asks for.
+//! What allocations use of a node, and what one allocation requests.
 
 use std::sync::Arc;
 
@@ -115,7 +115,7 @@ pub fn device_key(vendor: &str, kind: &str, name: &str, id: &str) -> u64 {
 }
 
 /// What an allocation with these resources takes: tasks that run one after the other share their
-/// room (prestart tasks that end, the main tasks, poststop tasks), sidecars come on top.
+/// resources (prestart tasks that end, the main tasks, poststop tasks), sidecars come on top.
 pub fn demand(resources: &AllocatedResources) -> Demand {
     let mut early = [0_i64; 2];
     let mut main = [0_i64; 2];
@@ -187,7 +187,7 @@ pub fn phase(lifecycle: Option<&TaskLifecycleConfig>) -> Phase {
     }
 }
 
-/// Whether an allocation still takes room on its node: the server wants it and the client has
+/// Whether an allocation still takes resources on its node: the server wants it and the client has
 /// not ended it.
 pub fn takes_resources(alloc: &Allocation) -> bool {
     !alloc.server_terminal() && !alloc.client_terminal()

@@ -1,4 +1,5 @@
-//! Volumes as the scheduler sees them: what there is, who holds it, and which allocations will.
+//! Volumes as the scheduler sees them: which volumes exist, which allocations hold them, and which
+//! will.
 //!
 //! A client claims a volume only when it starts an allocation. Until then the allocation itself
 //! counts: so that of several jobs that want to write one volume, one is placed at a time.
@@ -38,7 +39,7 @@ pub struct VolumeUse {
     pub attachment_mode: String,
 }
 
-/// What of a group's volumes is counted, for an allocation on a node.
+/// Which of a group's volumes are counted, for an allocation on a node.
 pub fn uses_of(
     group: &TaskGroup,
     (namespace, job): (&str, &str),
@@ -108,7 +109,7 @@ pub struct CsiFacts {
     pub plugin_id: String,
     /// Claims need a controller.
     pub controller_required: bool,
-    /// As what it is claimed now; empty while nobody does.
+    /// The mode in which it is claimed now; empty while it has no claims.
     pub access_mode: String,
     /// As what it may be claimed: access modes, each with how it is attached; empty: anyhow.
     pub modes: BTreeSet<(String, String)>,
@@ -127,8 +128,8 @@ pub struct PluginFacts {
     pub controllers: i64,
     /// Nodes where it can mount.
     pub nodes: i64,
-    /// Claims need a controller, where it says so: then that counts, and not what was known of it
-    /// when a volume was claimed last.
+    /// Claims need a controller, where the plugin says so: this counts, and not what was known of
+    /// the volume when it was claimed last.
     pub controller_required: Option<bool>,
 }
 
@@ -148,7 +149,7 @@ pub struct HostFacts {
     pub capabilities: Vec<HostVolumeCapability>,
 }
 
-/// An allocation that takes room and uses a volume.
+/// An allocation that takes resources and uses a volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct User {
     job: JobKey,
@@ -272,13 +273,13 @@ impl Volumes {
         usable.map(|(key, _)| key.clone()).collect()
     }
 
-    /// An allocation that takes room uses these on a node.
+    /// An allocation that takes resources uses these on a node.
     pub fn add_user(&mut self, alloc_id: &str, node_id: &str, uses: &[VolumeUse]) {
         for one in uses {
             let users = self.users.entry(one.key.clone()).or_default();
             let users = Arc::make_mut(users);
             if let Some(known) = users.get_mut(alloc_id) {
-                // It asks twice: what writes counts.
+                // Two requests for one volume: one that writes counts.
                 if one.writes && !known.writes {
                     known.writes = true;
                     known.access_mode.clone_from(&one.access_mode);
@@ -296,7 +297,7 @@ impl Volumes {
         }
     }
 
-    /// It takes no room any more.
+    /// It takes no resources any more.
     pub fn remove_user(&mut self, alloc_id: &str, node_id: &str, uses: &[VolumeUse]) {
         for one in uses {
             let Some(users) = self.users.get_mut(&one.key) else {
@@ -428,7 +429,7 @@ struct Others<'a> {
     attached: BTreeSet<&'a str>,
     /// Allocations that are gone and still hold it.
     gone: Vec<&'a str>,
-    /// There are some that are not gone.
+    /// Some allocations that hold it are not gone.
     known: bool,
 }
 

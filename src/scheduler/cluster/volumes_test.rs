@@ -1,4 +1,4 @@
-//! Who may claim a volume beside whom.
+//! Which claims of a volume go together.
 
 use super::*;
 
@@ -186,7 +186,7 @@ fn a_volume_is_attached_in_one_way_at_a_time_and_only_as_it_is_offered() {
     facts.modes.insert(pair(any, "block-device"));
     volumes.set_csi(key("data"), Some(facts.clone()));
     assert_eq!(volumes.claimable(&block, none()), Ok(()));
-    // Whoever has it, has claimed nothing yet, or is in flight, has it in one way.
+    // A holder, a job that has claimed nothing yet, or one in flight, has it in one way.
     let other = |wanted: &VolumeUse| VolumeUse {
         job: ("default".to_owned(), "other".to_owned()),
         ..wanted.clone()

@@ -24,7 +24,7 @@ pub(super) struct ShapePart {
     pub shape: &'static Shape,
     /// How many there are, and how they are matched.
     pub holds: Holds,
-    /// What tells one from another.
+    /// What distinguishes one from another.
     pub identity: &'static [&'static str],
     /// Whether fields that did not change are always listed.
     pub context: bool,
@@ -33,7 +33,7 @@ pub(super) struct ShapePart {
 /// How the objects of a field are matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Holds {
-    /// There is one.
+    /// One object.
     One,
     /// A set of words.
     Strings,

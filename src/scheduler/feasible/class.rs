@@ -14,7 +14,8 @@ use super::has_driver;
 
 /// What the class begins with; another one for another meaning.
 const PREFIX: &str = "v2:";
-/// Attributes and metadata that are a node's own begin so; constraints on them look at each node.
+/// Attributes and metadata that are a node's own have this beginning; constraints on them look at
+/// each node.
 const UNIQUE: &str = "unique.";
 /// Bytes of the hash that are kept.
 const KEPT: usize = 16;
@@ -34,7 +35,7 @@ pub fn computed_class(node: &Node) -> String {
             hash.text(value);
         }
     }
-    // Drivers that only an attribute tells of are among the attributes.
+    // Drivers that are known only from an attribute are among the attributes.
     let drivers: BTreeMap<&str, bool> = node
         .drivers
         .keys()

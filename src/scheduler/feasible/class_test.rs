@@ -243,8 +243,8 @@ fn sch_19_the_class_holds_what_cached_checks_read_and_nothing_of_a_nodes_own() {
     assert_eq!(class, "v2:8f0681cd84b592c62ba530de5b89a27e");
 }
 
-/// Each node is asked for each group, once by itself and once after another one of its class may
-/// have been: the answer is the same.
+/// Each node is checked for each group, once by itself and once after another node of its class may
+/// have been checked: the answer is the same.
 #[test]
 fn sch_19_no_answer_comes_from_a_node_that_another_check_would_tell_apart() {
     let mut reported_apart = 0;

@@ -1,4 +1,4 @@
-//! Devices a task asks for: `type`, `vendor/type` or `vendor/type/name`, with constraints.
+//! Devices a task requests: `type`, `vendor/type` or `vendor/type/name`, with constraints.
 
 use drover_events::model::{
     AllocatedDeviceResource, Attribute, Constraint, Node, NodeDeviceResource, RequestedDevice,
@@ -34,7 +34,7 @@ impl DeviceAsk {
         targets.into_iter().any(|target| target == "${device.ids}")
     }
 
-    /// Whether the node has as many healthy devices as asked, in use or not.
+    /// Whether the node has as many healthy devices as requested, in use or not.
     pub fn possible(&self, node: &Node, operands: &mut OperandCache) -> bool {
         groups(node).any(|group| {
             self.suits(group, operands)

@@ -200,8 +200,8 @@ pub fn constraint_text(constraint: &Constraint) -> String {
     )
 }
 
-/// Whether a node has a driver and it is healthy; nodes that do not say so are believed by their
-/// attribute.
+/// Whether a node has a driver and it is healthy; for nodes that do not report the driver, the
+/// attribute counts.
 fn has_driver(node: &Node, driver: &str) -> bool {
     if let Some(info) = node.drivers.get(driver) {
         return info.detected && info.healthy;

@@ -1,4 +1,4 @@
-//! Volumes that a group asks for, on a node.
+//! Volumes that a group requests, on a node.
 //!
 //! Invariant: no answer of this module is kept for a class of nodes. A volume is a node's own, and
 //! where every allocation has one of its own, it is another one for each index (HV-04).
@@ -47,7 +47,7 @@ impl PlanVolumes {
     }
 }
 
-/// Why a node cannot give what is asked for.
+/// Why a node cannot give what is requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
     /// In words.
@@ -65,7 +65,7 @@ impl From<String> for Missing {
     }
 }
 
-/// What a group asks for.
+/// What a group requests.
 #[derive(Clone, Debug, Default)]
 pub struct VolumeAsks {
     job: JobKey,
@@ -75,7 +75,7 @@ pub struct VolumeAsks {
     name: String,
 }
 
-/// One volume that is asked for.
+/// One volume that is requested.
 #[derive(Clone, Debug)]
 struct Ask {
     request: VolumeRequest,
@@ -89,7 +89,7 @@ struct Ask {
 }
 
 impl VolumeAsks {
-    /// What a group of a job asks for.
+    /// What a group of a job requests.
     pub fn new(job: JobKey, group: &TaskGroup) -> Self {
         let of = |kind: &str| {
             let requests = group.volumes.values();
@@ -121,7 +121,7 @@ impl VolumeAsks {
         }
     }
 
-    /// Whether it asks for nothing.
+    /// Whether it requests nothing.
     pub fn is_empty(&self) -> bool {
         self.host.is_empty() && self.csi.is_empty()
     }
@@ -151,7 +151,7 @@ impl VolumeAsks {
         uses_of(&self.group, job, (&self.name, node_id))
     }
 
-    /// Why a node cannot give what is asked for.
+    /// Why a node cannot give what is requested.
     pub fn missing(&self, node: &Node, volumes: &Volumes, plan: &PlanVolumes) -> Option<Missing> {
         let is_on = |ask: &Ask| self.host_is_on(ask, node, volumes, plan);
         if !self.host.iter().all(is_on) {
@@ -177,8 +177,8 @@ impl VolumeAsks {
             && self.sticks(ask, &offered.id, volumes, plan)
     }
 
-    /// A group that sticks to volumes goes back to those that none of its allocations is with; any
-    /// other will do where there is none.
+    /// A group that sticks to volumes returns to those of its own that no allocation uses now;
+    /// where no such volume exists, any other will do.
     fn sticks(&self, ask: &Ask, id: &str, volumes: &Volumes, plan: &PlanVolumes) -> bool {
         if !ask.request.sticky {
             return true;
@@ -195,7 +195,7 @@ impl VolumeAsks {
         left.peek().is_none() || left.any(|(held, _)| *held == id)
     }
 
-    /// Where only one may write, nobody else does.
+    /// Where only one allocation may write, no other does.
     fn is_free(&self, ask: &Ask, node: &Node, volumes: &Volumes, plan: &PlanVolumes) -> bool {
         if ask.request.access_mode != access_mode::SINGLE_NODE_SINGLE_WRITER
             || ask.request.read_only
@@ -265,7 +265,7 @@ impl VolumeAsks {
 }
 
 impl Ask {
-    /// Whether a volume that the cluster manages can be used as it is asked for.
+    /// Whether a volume that the cluster manages can be used as requested.
     fn suits(&self, facts: &HostFacts, offered: &ClientHostVolumeConfig) -> bool {
         let or = |said: &str, otherwise: &'static str| match said {
             "" => otherwise.to_owned(),

@@ -1,4 +1,4 @@
-//! What one allocation of a group asks of a node, worked out once for the group.
+//! What one allocation of a group requests of a node, worked out once for the group.
 
 use drover_events::model::{
     AllocatedCpuResources, AllocatedMemoryResources, AllocatedResources, AllocatedSharedResources,
@@ -8,7 +8,7 @@ use drover_events::model::{
 use crate::cluster::{Demand, NodeInfo, Phase, phase};
 use crate::feasible::DeviceAsk;
 
-/// What a task asks for.
+/// What a task requests.
 #[derive(Clone, Debug)]
 pub struct TaskAsk {
     /// The task's name.
@@ -23,7 +23,7 @@ pub struct TaskAsk {
     pub network: Option<NetworkResource>,
 }
 
-/// What one allocation of a group asks for.
+/// What one allocation of a group requests.
 #[derive(Clone, Debug)]
 pub struct GroupAsk {
     /// Each task.
@@ -39,7 +39,7 @@ pub struct GroupAsk {
 }
 
 impl GroupAsk {
-    /// Works out what a group asks for. Without oversubscription `memory_max` has no effect.
+    /// Works out what a group requests. Without oversubscription `memory_max` has no effect.
     pub fn new(group: &TaskGroup, oversubscription: bool) -> Self {
         let mut given = AllocatedResources::default();
         let mut tasks = Vec::with_capacity(group.tasks.len());
@@ -103,7 +103,7 @@ impl GroupAsk {
                 0 => task.cpu,
                 cores => (cores as i64).saturating_mul(core_speed),
             };
-            // What nobody has stays more than anybody has.
+            // A request that is too large for every node stays too large.
             *sum = (sum.0.saturating_add(cpu), sum.1.saturating_add(task.memory));
         }
         let [early, main, late, side] = sums;

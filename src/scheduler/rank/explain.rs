@@ -3,7 +3,7 @@
 //!
 //! A search stops at the first few good nodes. For an explanation every node of the cluster is
 //! weighed on a copy of what the search keeps for its group, at the state the search found, so that
-//! the search itself goes on as it did.
+//! the search itself continues as it did.
 
 use std::collections::BTreeSet;
 
@@ -22,11 +22,11 @@ const REPORTS: usize = 100_000;
 /// Why a node was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalStep {
-    /// It takes nothing now, or is none of the job's: status, eligibility, pool, datacenter.
+    /// It takes nothing now, or is not one of the job's: status, eligibility, pool, datacenter.
     Outside,
     /// It may not run the group: drivers, constraints, devices, networks, distinctness.
     Infeasible,
-    /// It has too little room.
+    /// It has too few resources.
     Exhausted,
 }
 
@@ -68,7 +68,7 @@ pub struct NodeReport {
     pub node_name: String,
     /// Whether the search came as far as this node.
     pub reached: bool,
-    /// What there is to say of it.
+    /// The verdict on the node.
     pub said: NodeVerdict,
 }
 
@@ -131,7 +131,7 @@ impl Stack<'_> {
         self.record = Some(Box::default());
     }
 
-    /// What was recorded; nothing if it was not asked for.
+    /// What was recorded; nothing if it was not requested.
     pub fn take_searches(&mut self) -> Vec<Search> {
         let Some(record) = self.record.take() else {
             return Vec::new();
@@ -246,14 +246,14 @@ impl Stack<'_> {
         let suits = |pattern: &String| glob_matches(pattern, &node.datacenter);
         if !job.datacenters.iter().any(suits) {
             return Some(format!(
-                "datacenter {:?} is none of the job's",
+                "datacenter {:?} is not one of the job's",
                 node.datacenter
             ));
         }
         None
     }
 
-    /// Adds the nodes that were not asked about.
+    /// Adds the nodes that the search did not reach.
     fn complete(&self, search: &mut Search) {
         let known: BTreeSet<String> = search.nodes.iter().map(|n| n.node_id.clone()).collect();
         for slot in self.cluster.by_node_id() {

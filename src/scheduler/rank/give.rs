@@ -41,7 +41,7 @@ impl Stack<'_> {
         Ok(given)
     }
 
-    /// Settles what an allocation gets on a node: ports, cores, devices.
+    /// Chooses what an allocation gets on a node: ports, cores, devices.
     pub(super) fn give(&mut self, group: &GroupState, slot: u32) -> Result<Choice, String> {
         let cluster = self.cluster;
         let info = cluster.slot(slot).info.as_deref().ok_or("node is gone")?;
@@ -120,7 +120,7 @@ impl Stack<'_> {
         Ok(())
     }
 
-    /// Whether a group may stay on a node with the given room freed: the check of an update in
+    /// Whether a group may stay on a node with the given resources freed: the check of an update in
     /// place, which keeps ports, cores and devices.
     pub fn fits_in_place(
         &mut self,

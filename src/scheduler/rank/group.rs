@@ -107,7 +107,7 @@ impl GroupState {
     }
 }
 
-/// Whether a constraint asks for one allocation on each node.
+/// Whether a constraint requires one allocation on each node.
 pub(super) fn is_distinct_hosts(constraint: &Constraint) -> bool {
     constraint.operand == "distinct_hosts" && constraint.r_target != "false"
 }

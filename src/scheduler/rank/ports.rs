@@ -40,7 +40,7 @@ fn free(used: &Usage, address: &Address, port: u16) -> bool {
     !address.is_reserved(port) && !used.ports.contains(PortKey::new(&address.ip, port))
 }
 
-/// Whether the ports a network asks for can be had, without choosing dynamic ones.
+/// Whether the ports a network requests can be had, without choosing dynamic ones.
 pub(super) fn possible(info: &NodeInfo, used: &Usage, ask: &NetworkResource) -> Result<(), String> {
     for port in &ask.reserved_ports {
         fixed(info, used, port)?;

@@ -1,4 +1,4 @@
-//! Spreads: a better score for nodes that bring a group closer to the spread its job asks for.
+//! Spreads: a better score for nodes that bring a group closer to the spread its job requests.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +64,7 @@ impl Spreads {
         self.lowest = other.lowest;
     }
 
-    /// Whether there is none.
+    /// Whether there is no spread.
     pub(super) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }

@@ -68,8 +68,7 @@ struct Candidate {
 
 /// The search of one evaluation over one cluster, with what its plan changes so far.
 ///
-/// It is made ready when it is first asked for something, since most evaluations find nothing to
-/// place.
+/// It is made ready when it is first used, since most evaluations find nothing to place.
 pub struct Stack<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) options: StackOptions,
@@ -251,7 +250,8 @@ impl<'a> Stack<'a> {
         }
     }
 
-    /// The plan stops a live allocation of the job: its room is free, and it no longer counts.
+    /// The plan stops a live allocation of the job: its resources are free, and it no longer
+    /// counts.
     pub fn stop(&mut self, node_id: &str, group: &str, demand: &Demand) {
         self.prepare();
         if let Some(slot) = self.cluster.find(node_id) {
@@ -422,7 +422,7 @@ impl<'a> Stack<'a> {
         true
     }
 
-    /// Whether a node has the volumes that are asked for.
+    /// Whether a node has the volumes that are requested.
     pub(super) fn mounts(&self, group: &GroupState, info: &NodeInfo, tally: &mut Tally) -> bool {
         let volumes = self.cluster.volumes();
         match group.volumes.missing(&info.node, volumes, &self.volumes) {

@@ -101,7 +101,7 @@ fn map(counts: BTreeMap<String, i64>) -> drover_events::gojson::Map<i64> {
     }
 }
 
-/// Adds what a group asks for of the dimensions that were short, task by task, once for each
+/// Adds what a group requests of the dimensions that were short, task by task, once for each
 /// allocation that found no place.
 pub fn add_exhausted(metric: &mut AllocMetric, group: &TaskGroup) {
     let short = |name: &str| metric.dimension_exhausted.get(name).is_some_and(|n| *n > 0);

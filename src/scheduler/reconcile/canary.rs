@@ -21,8 +21,8 @@ fn placed(deployment: &Deployment, promoted_too: bool) -> BTreeSet<String> {
 }
 
 impl Reconciler<'_> {
-    /// Stops canaries nobody waits for any more (of an older or a failed deployment); answers the
-    /// canaries of the current deployment, and all allocations that are left.
+    /// Stops canaries that are no longer waited for (of an older or a failed deployment); answers
+    /// the canaries of the current deployment, and all allocations that are left.
     pub(super) fn reconcile_canaries(
         &mut self,
         group: &str,

@@ -83,7 +83,7 @@ pub fn is_terminal(alloc: &Allocation) -> bool {
     is_server_terminal(alloc) || is_client_terminal(alloc)
 }
 
-/// Whether an allocation came back from being out of contact and nobody has dealt with it yet.
+/// Whether an allocation came back from being out of contact and its return was not dealt with yet.
 /// The history of its states alone decides (SCH-02, SCH-03, SCH-08).
 pub fn needs_reconnect(alloc: &Allocation) -> bool {
     let last = alloc
@@ -262,7 +262,7 @@ mod tests {
     }
 
     /// Servers take no update from a node out of contact, so what runs there is what ran when it
-    /// left: the scheduler asks nothing else of it.
+    /// left: the scheduler requests nothing else of it.
     #[test]
     fn sch_17_what_runs_on_a_node_out_of_contact_has_no_path_of_its_own() {
         for (window, wanted) in [(0, Class::Lost), (60 * SECOND, Class::Disconnecting)] {
@@ -326,7 +326,7 @@ mod tests {
         }
     }
 
-    /// Its group, once it is nobody else's any more.
+    /// Its group, once it has no other holder.
     fn change(alloc: &mut Allocation, change: impl FnOnce(&mut TaskGroup)) {
         let job = std::sync::Arc::get_mut(alloc.job.as_mut().expect("a job"));
         change(&mut job.expect("nobody else has it").task_groups[0]);
@@ -396,8 +396,8 @@ mod tests {
         }
     }
 
-    /// What failed while it was away is settled wherever its node is; who was to stop is no more
-    /// than what its node says.
+    /// What failed while it was away counts as failed wherever its node is; an allocation that was
+    /// to stop is only what its node says.
     #[test]
     fn what_failed_while_away_comes_back_as_failed() {
         for (desired, node, wanted) in [

@@ -1,4 +1,5 @@
-//! Deployments: created with the first change of a version, complete when all of it is healthy.
+//! Deployments: created with the first change of a version, complete when all its allocations are
+//! healthy.
 
 use drover_events::model::status::{deployment, deployment_reason as reason};
 use drover_events::model::{Deployment, DeploymentState, DeploymentStatusUpdate, Job, TaskGroup};
@@ -33,7 +34,8 @@ impl Reconciler<'_> {
     }
 
     /// Creates the deployment when a group needs one, and writes the group's state into it. The
-    /// time for progress begins with the first placement: whoever waits for room is not late.
+    /// time for progress begins with the first placement: a deployment that waits for resources is
+    /// not late.
     pub(super) fn create_deployment(
         &mut self,
         job: &Job,

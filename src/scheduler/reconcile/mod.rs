@@ -3,9 +3,9 @@
 //! It works on the allocations of one job, its newest deployment and the states of the nodes
 //! they are on. The order of its steps and its words are Nomad's.
 //!
-//! It must not know: nodes' resources, scores, where anything will be placed. Whether an
-//! allocation can be changed in place is asked through [`InPlace`].
-//! Invariant: the result depends on its input alone, not on the order of the allocations given.
+//! It must not know: nodes' resources, scores, where anything will be placed. Whether an allocation
+//! can be changed in place is checked through [`InPlace`]. Invariant: the result depends on its
+//! input alone, not on the order of the allocations given.
 
 mod canary;
 mod classify;
@@ -108,7 +108,7 @@ impl<'a> Reconciler<'a> {
             Some(job) if !job.stop => Arc::clone(job),
             _ => {
                 self.stop_everything();
-                // As with Nomad the evaluation names it: whoever follows a stop is told of it.
+                // As with Nomad the evaluation names it: a user that follows a stop is shown it.
                 self.result.current_deployment = self.old_deployment;
                 return self.result;
             }
@@ -207,7 +207,7 @@ fn is_of_version(deployment: &Deployment, job: &Job) -> bool {
     deployment.job_create_index == job.create_index && deployment.job_version == job.version
 }
 
-/// Whether a deployment still goes on.
+/// Whether a deployment is still running.
 pub fn is_active(deployment: &Deployment) -> bool {
     deployment.active()
 }

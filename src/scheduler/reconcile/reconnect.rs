@@ -1,5 +1,5 @@
-//! Allocations that come back from being out of contact: one of each name goes on
-//! (SCH-03, SCH-07, SCH-20).
+//! Allocations that come back from being out of contact: one of each name continues (SCH-03,
+//! SCH-07, SCH-20).
 
 use std::collections::BTreeSet;
 
@@ -14,8 +14,8 @@ use super::{Alloc, Reconciler};
 const RECONNECTED: &str = "alloc not needed due to disconnected client reconnect";
 
 impl Reconciler<'_> {
-    /// Settles the allocations of a group that came back; answers those that go on, and the ids of
-    /// those, among all of the group, that are stopped.
+    /// Reconciles the allocations of a group that came back; answers those that continue, and the
+    /// ids of those, among all of the group, that are stopped.
     pub(super) fn reconcile_reconnecting(
         &mut self,
         reconnecting: Vec<Alloc>,
@@ -64,7 +64,7 @@ impl Reconciler<'_> {
             && same_version
     }
 
-    /// Notes on the allocations that go on that their return is dealt with (SCH-04).
+    /// Notes on the continuing allocations that their return is dealt with (SCH-04).
     pub(super) fn note_reconnected(&mut self, group: &str, keep: &[Alloc]) {
         let desired = self.result.desired.entry(group.to_owned()).or_default();
         desired.reconnect = keep.len() as u64;
@@ -91,7 +91,7 @@ fn is_replacement(original: &Allocation, other: &Allocation) -> bool {
         && !super::classify::needs_reconnect(other)
 }
 
-/// Which of an original and its replacement goes on.
+/// Which of an original and its replacement continues.
 fn original_wins(original: &Allocation, replacement: &Allocation) -> bool {
     let version = |a: &Allocation| a.job.as_ref().map_or(0, |job| job.version);
     if version(replacement) > version(original) {

@@ -216,8 +216,8 @@ pub(super) fn requested_for(alloc: &Allocation) -> bool {
         && !super::classify::is_terminal(alloc)
 }
 
-/// It was stopped for such a wish, and there was no place for another: it is due until there is
-/// one. What its tasks made of the stop does not matter; they did not run to their end.
+/// It was stopped for such a request, and another could not be placed: it is due until one is
+/// placed. What its tasks made of the stop does not matter; they did not run to their end.
 pub(super) fn was_requested(alloc: &Allocation) -> bool {
     let request = &alloc.desired_transition;
     request.reschedule == Some(true)
@@ -261,7 +261,7 @@ impl Reconciler<'_> {
                     }
                     sorted.untainted.push(alloc);
                 }
-                // What was stopped is none of the count, whatever becomes of it.
+                // A stopped allocation is not counted, whatever becomes of it.
                 None if super::classify::is_server_terminal(&alloc) => {}
                 None => sorted.untainted.push(alloc),
             }

@@ -36,7 +36,7 @@ pub struct Destructive {
     pub old: Alloc,
 }
 
-/// Asks the search for places about an update in place: the allocation as it would be with the new
+/// Has the search for places check an update in place: the allocation as it would be with the new
 /// version, if it can stay where it is.
 pub type InPlace<'a> = dyn FnMut(&Alloc, &Arc<Job>, &TaskGroup) -> Option<Allocation> + 'a;
 

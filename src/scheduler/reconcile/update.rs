@@ -64,8 +64,8 @@ impl Reconciler<'_> {
         }
     }
 
-    /// Whether an allocation that is not over goes out of contact just now, with its node: nobody
-    /// is there to take a change of it.
+    /// Whether an allocation that is not over goes out of contact just now, with its node: no
+    /// client can take a change of it.
     fn is_away(&self, alloc: &Alloc) -> bool {
         let node = self.nodes.get(&alloc.node_id);
         matches!(node, Some(NodeState::Disconnected | NodeState::Down)) && !is_terminal(alloc)

@@ -1,7 +1,7 @@
 //! What becomes of jobs: their statuses, and the allocations of their groups.
 //!
-//! Kept from one look to the next: only what changed is read, however many jobs there are and
-//! whoever asks.
+//! Kept from one look to the next: only what changed is read, however many jobs and callers there
+//! are.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -40,7 +40,7 @@ pub(in crate::server) struct JobGauges {
     /// How many jobs have each status.
     counts: [u64; status::ALL.len()],
     groups: HashMap<Name, Vec<Group>>,
-    /// When all groups were told last: a level that nobody sets vanishes.
+    /// When all groups were last reported: a level that is not set again vanishes.
     reported: Option<Instant>,
     /// Rows that were read.
     #[cfg(test)]
@@ -52,7 +52,7 @@ pub(in crate::server) struct JobGauges {
 struct Group {
     labels: Vec<Label>,
     figures: [i64; FIGURES.len()],
-    /// Whether its figures are others than were told.
+    /// Whether its figures differ from those last reported.
     is_new: bool,
 }
 
@@ -163,7 +163,7 @@ impl JobGauges {
         self.groups.insert(name, groups.collect());
     }
 
-    /// Tells what changed, and everything where that was not done for a while.
+    /// Reports what changed, and everything where that was not done for a while.
     fn report(&mut self, again: Duration, without_dispatched: bool) {
         for (name, count) in status::ALL.iter().zip(self.counts) {
             gauge!(format!("nomad.nomad.job_status.{name}")).set(count as f64);
