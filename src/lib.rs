@@ -39,13 +39,14 @@
 //! A job is registered, `PUT /v1/jobs`:
 //!
 //! 1. [`http`]: the route of `src/http/router/work.rs` hands the request to
-//!    `src/http/front.rs::late`, which reads its head, asks who it is from (2), lets in whoever may
-//!    register jobs somewhere (`src/http/front.rs::admit`), and only then takes the body.
+//!    `src/http/front.rs::late`, which reads its head, finds out who it is from (2), lets in a
+//!    caller that may register jobs somewhere (`src/http/front.rs::admit`), and only then takes the
+//!    body.
 //! 2. [`gate`]: [`Gate::authenticate_again`](gate::Gate::authenticate_again) makes an identity of
 //!    a token, by the tables of now. It is asked before the body, so that a stranger sends none,
-//!    and again once it has come (`src/http/front.rs::still`): a body may take its time, rights may
-//!    be taken away meanwhile, and what counts are those of when all of the request is there. What
-//!    was verified of a signed token is not verified twice.
+//!    and again once it has come (`src/http/entrance.rs::taken_in`): a body may take its time,
+//!    rights may be taken away meanwhile, and what counts are those of when all of the request is
+//!    there. What was verified of a signed token is not verified twice.
 //! 3. [`jobspec`]: `src/http/jobs/write.rs::register` has the body read
 //!    ([`ParsedJob`](jobspec::ParsedJob)), made canonical and held to every rule
 //!    ([`validate`](jobspec::validate())), away from the threads that serve. Now it is known which

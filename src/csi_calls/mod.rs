@@ -175,7 +175,8 @@ impl PluginCalls {
             match answer {
                 Ok(answer) => return Ok(answer),
                 Err(error) if error.is_recoverable() && decided.holds(self) => {
-                    tracing::debug!(method = R::NAME, node, %error, "the next controller is called");
+                    let method = R::NAME;
+                    tracing::debug!(method, node, %error, "the next controller is called");
                     failed = Some(error);
                 }
                 Err(error) => return Err(error),

@@ -236,7 +236,6 @@ impl Hub {
     }
 }
 
-/// A listener.
 struct Listener {
     form: LineForm,
     level: LevelFilter,

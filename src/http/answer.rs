@@ -178,8 +178,8 @@ impl Answer {
 }
 
 impl From<Refusal> for Answer {
-    /// The bare message as text: Nomad's errors are no JSON. The status is that of the code, whatever
-    /// the text says.
+    /// The bare message as text: Nomad's errors are no JSON. The status is that of the code,
+    /// whatever the text says.
     fn from(error: Refusal) -> Self {
         let (status, after) = (crate::net::status(error.code), error.retry_after);
         let answer = Self::of(TEXT, error.message).status(status);

@@ -21,7 +21,7 @@ use crate::requests::RequestLog;
 pub(super) enum Takes {
     /// Its body, which says more of what is to be read. It alone may be about the past.
     Query,
-    /// Its body.
+    /// Its body, whole.
     Body,
     /// Its head: the body is taken by the handler as it comes, if at all.
     Head,

@@ -68,7 +68,7 @@ const QUEUE: usize = 8192;
 /// Where a command comes from: what the envelope says beside the event.
 #[derive(Clone, Debug, Default)]
 pub struct Origin {
-    /// The actor.
+    /// Who submitted it.
     pub actor: Actor,
     /// Names the request, and with it the whole chain of events.
     pub request_id: String,

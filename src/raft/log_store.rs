@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use super::pace::LogPace;
 use super::types::{Entry, LogId, Payload, TypeConfig, Vote, log_id};
-use crate::log::{self, OnSynced, LogEngine, LogError};
+use crate::log::{self, LogEngine, LogError, OnSynced};
 use crate::telemetry::took;
 
 /// Bytes of index and term before the payload.

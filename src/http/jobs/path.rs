@@ -159,7 +159,7 @@ fn reader(ending: &str) -> Option<(Access, Watched, Reader)> {
                 &[services::Services::ID],
                 group_of_job::<services::ServicesByJob>,
             ),
-            crate::http::services::of_job,
+            read::services,
         ),
         "scale" => (
             Watched::Within(scale::TABLES, scale::watched),

@@ -8,6 +8,7 @@ use drover_projections::tables::evals::{Evals, EvalsByJob};
 use drover_projections::tables::job_submissions::JobSubmissions;
 use drover_projections::tables::job_summaries::JobSummaries;
 use drover_projections::tables::jobs::Jobs;
+use drover_projections::tables::services::ServicesByJob;
 use drover_projections::{Scan, Table as _};
 
 use super::path::job_id;
@@ -16,6 +17,7 @@ use crate::http::allocations::belongs_to;
 use crate::http::answer::Answer;
 use crate::http::front::Read;
 use crate::http::list::{self, storage};
+use crate::http::services;
 use crate::http::sight::{Keyed, Rows};
 
 /// The job a request names; 404 when there is none.
@@ -141,4 +143,16 @@ pub(super) fn submission(read: &Read<'_>) -> Result<Answer, Refusal> {
     let submission = read.view.get::<JobSubmissions>(key).map_err(storage)?;
     let submission = submission.ok_or_else(|| Refusal::not_found("job source not found"))?;
     Ok(Answer::json(&submission)?.at(submission.job_modify_index))
+}
+
+/// `GET /v1/job/:id/services`.
+pub(super) fn services(read: &Read<'_>) -> Result<Answer, Refusal> {
+    let id = job_id(read.request)?;
+    let key = (read.options.namespace.as_str(), id.as_str());
+    if read.view.get::<Jobs>(key).map_err(storage)?.is_none() {
+        return Err(Refusal::not_found("job not found"));
+    }
+    let rows =
+        list::of_index::<ServicesByJob>(read, Scan::with_key_prefix::<(String, String)>(key))?;
+    services::of(read, rows)
 }

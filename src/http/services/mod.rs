@@ -6,13 +6,12 @@ use std::collections::BTreeSet;
 
 use drover_events::model::{ServiceRegistration, ServiceRegistrationStub};
 use drover_projections::page::{PageToken, TokenKind};
-use drover_projections::tables::services::{Services, ServicesByJob, ServicesByName};
+use drover_projections::tables::services::{Services, ServicesByName};
 use drover_projections::{Key, Prefix, Scan};
 
 use super::answer::Answer;
 use super::front::Read;
 use super::gate::READ_JOB;
-use super::jobs;
 use super::list::{self, storage};
 use super::pieces::Pieces;
 use super::sight::{Keyed, Unchecked};
@@ -171,21 +170,4 @@ fn chosen(
     rows.sort_by_cached_key(weight);
     rows.truncate(count);
     Ok(rows)
-}
-
-/// `GET /v1/job/:id/services`.
-pub(super) fn of_job(read: &Read<'_>) -> Result<Answer, Refusal> {
-    let id = jobs::job_id(read.request)?;
-    let key = (read.options.namespace.as_str(), id.as_str());
-    let known = read
-        .view
-        .get::<drover_projections::tables::jobs::Jobs>(key)
-        .map_err(storage)?;
-    if known.is_none() {
-        return Err(Refusal::not_found("job not found"));
-    }
-    of(
-        read,
-        list::of_index::<ServicesByJob>(read, Scan::with_key_prefix::<(String, String)>(key))?,
-    )
 }
