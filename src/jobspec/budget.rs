@@ -151,7 +151,7 @@ pub(super) fn forecast(name: &str, args: &[Value]) -> Cost {
                 steps: plain.steps.saturating_add(rows),
             }
         }
-        "jsondecode" | "yamldecode" => {
+        "jsondecode" => {
             let values = text(0)
                 .bytes()
                 .filter(|byte| matches!(byte, b',' | b':' | b'[' | b'{' | b'\n'))
@@ -161,6 +161,7 @@ pub(super) fn forecast(name: &str, args: &[Value]) -> Cost {
                 steps: values as u64,
             }
         }
+        "yamldecode" => yaml(text(0)),
         "csvdecode" => {
             let mut lines = text(0).lines();
             let head = lines.next().unwrap_or_default();
@@ -172,6 +173,29 @@ pub(super) fn forecast(name: &str, args: &[Value]) -> Cost {
             }
         }
         _ => plain,
+    }
+}
+
+/// What one of them costs while YAML is read: the token that the parser holds back until a
+/// collection within brackets ends, and the slots of the collection that it may begin.
+const YAML_VALUE: u64 = 400;
+
+/// Every sign that may begin or end a value in YAML counts. A dash or a question mark does before a
+/// blank only: there each begins a collection, also within one another on one line.
+fn yaml(text: &str) -> Cost {
+    let bytes = text.as_bytes();
+    let is_blank = |at: usize| bytes.get(at).is_none_or(u8::is_ascii_whitespace);
+    let signs = bytes.iter().enumerate().filter(|(at, byte)| match byte {
+        b',' | b':' | b'[' | b'{' | b'\n' | b'\r' => true,
+        b'-' | b'?' => is_blank(at + 1),
+        _ => false,
+    });
+    let values = signs.count() as u64;
+    Cost {
+        bytes: values
+            .saturating_mul(YAML_VALUE)
+            .saturating_add(text.len() as u64),
+        steps: values,
     }
 }
 
@@ -221,6 +245,12 @@ mod tests {
                 "jsondecode",
                 vec![Value::str(format!("[{}1]", "1,".repeat(500)))],
             ),
+            ("yamldecode", vec![Value::str("- ".repeat(50) + "1")]),
+            ("yamldecode", vec![Value::str("-\r".repeat(500))]),
+            (
+                "yamldecode",
+                vec![Value::str(format!("[{}1]", "~,".repeat(500)))],
+            ),
             ("csvdecode", vec![Value::str("a,b\n1,2\n3,4\n5,6\n")]),
             ("setunion", vec![numbers(100), numbers(50)]),
         ] {
@@ -236,6 +266,19 @@ mod tests {
                 made.weight()
             );
         }
+    }
+
+    /// What a parser holds while it reads is many times the text.
+    #[test]
+    fn yaml_that_would_fill_the_memory_is_not_read() {
+        for text in ["- ", "-\r", "-\n", "? ", "[", "~,", "a: "].map(|part| part.repeat(100_000)) {
+            let cost = forecast("yamldecode", &[Value::str(text.clone())]);
+            assert!(cost.bytes >= 100_000 * YAML_VALUE, "{:?}", &text[..2]);
+        }
+        // Dashes of words and lines of text are none.
+        let text = "-----BEGIN-----".repeat(1_000);
+        let cost = forecast("yamldecode", &[Value::str(text.clone())]);
+        assert!(cost.bytes <= text.len() as u64 + YAML_VALUE);
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! YAML out, and YAML in. Anchors, aliases, tags and several documents are refused: a value is as
-//! large as its text.
+//! YAML out, and YAML in. Anchors, aliases, tags and several documents are refused, so that a value
+//! grows with its text alone; how much is held while it is read is forecast before
+//! (`src/jobspec/budget.rs`).
 
 use super::super::value::{Value, parse_number};
 use super::Outcome;
