@@ -110,7 +110,7 @@ impl Volumes {
     ///
     /// # Errors
     /// The allocation does not hold it attached and to write to it.
-    pub async fn expanded(
+    pub async fn record_node_expansion(
         &self,
         claim: &CsiVolumeClaimed,
         growth: i64,

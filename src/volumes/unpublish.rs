@@ -113,7 +113,7 @@ impl Volumes {
     ///
     /// # Errors
     /// As [`Volumes::unpublish`].
-    pub async fn give_back(
+    pub async fn release_by_node(
         &self,
         (namespace, id): (&str, &str),
         claim: &NamedClaim,
