@@ -163,7 +163,7 @@ async fn above(endpoints: &ClientEndpoints, table: u16, index: u64, time: i64) -
     loop {
         let waiter = projections.watch().register(&[Interest::Table(table)]);
         // What came before this look woke no waiter.
-        if projections.view().table_index_of(table) > index {
+        if projections.view().last_changed_at(table) > index {
             return waited;
         }
         waited = true;

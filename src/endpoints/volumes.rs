@@ -430,6 +430,6 @@ pub(super) async fn delete_plugin(
 
 impl ClientEndpoints {
     fn index_of(&self, table: u16) -> u64 {
-        self.server.projections.view().table_index_of(table)
+        self.server.projections.view().last_changed_at(table)
     }
 }
