@@ -238,8 +238,8 @@ impl PluginCalls {
         timeout(limit, turn).await.map_err(late)
     }
 
-    /// A permit to list what a plugin's provider has, if there is one now; it is held while the list
-    /// is made.
+    /// A permit to list what a plugin's provider has, if there is one now; it is held while the
+    /// list is made.
     ///
     /// # Errors
     /// 503: as many lists of the plugin are under way as may be.

@@ -293,8 +293,8 @@ pub fn merge(known: &CsiVolume, new: &CsiVolume) -> Result<CsiVolume, String> {
     Ok(changed(known, new))
 }
 
-/// Refuses other topologies for a volume than it has. This is checked where a description is decided
-/// on, and not by [`merge`]: logs hold descriptions that apply has taken.
+/// Refuses other topologies for a volume than it has. This is checked where a description is
+/// decided on, and not by [`merge`]: logs hold descriptions that apply has taken.
 ///
 /// # Errors
 /// The refusal.
