@@ -21,7 +21,8 @@ pub mod schema;
 
 #[cfg(test)]
 extern crate self as drover_migrations;
-/// The crate `drover-golden`, over the migrations that are tested.
+/// The source of the crate `drover-golden`, compiled into these tests too; the alias above makes
+/// its paths `drover_migrations::…` mean this crate.
 #[cfg(test)]
 pub mod golden;
 

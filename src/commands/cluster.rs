@@ -36,6 +36,7 @@ pub struct SetClusterId {
 impl Command for SetClusterId {
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         let known = view.get::<ClusterMetaTable>(())?;
+        // The identity is set once and stays; a later proposal changes nothing.
         if known.is_some_and(|known| !known.cluster_id.is_empty()) {
             return Ok(Decision::Nothing(Reply::None));
         }

@@ -43,7 +43,7 @@ impl Command for RegisterVolumes {
             news |= match known {
                 Some(known) => {
                     let was = &known.row.volume;
-                    claims::stays_in_place(was, volume).map_err(Refusal::by_rule)?;
+                    claims::check_topologies_unchanged(was, volume).map_err(Refusal::by_rule)?;
                     let is = claims::merge(was, volume).map_err(Refusal::by_rule)?;
                     is != *was
                 }

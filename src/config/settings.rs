@@ -11,23 +11,35 @@
 //! - The **name** in files is the field's, unless `named "other"` follows the kind of reading.
 //! - The **default** follows `=`; without one it is the type's own (false, 0, nothing).
 //! - The **kind of reading** follows `=>`: a function that overlays the field with what a file
-//!   says. Those of most settings are in [`kinds`](super::kinds): `set`, `switch`, `size`, `block`,
-//!   `maybe`, `labelled` and others. `reset` is a block that starts from its defaults in each file
-//!   that has it; `inline` is one whose settings stand beside those of the block around it. A
-//!   setting that is read otherwise names a function beside its block; `of Inner` then says which
+//!   says. Those of most settings are in [`kinds`](super::kinds):
+//!   - `set`: a scalar is replaced, a list grows, a map merges.
+//!   - `switch`: a boolean; no later file turns it off.
+//!   - `size`: a number of bytes, which may have a unit: `512M`.
+//!   - `above_zero`, `size_above_zero`: a value or a size that means no limit where it is 0.
+//!   - `block`: a nested block, read onto what earlier files said.
+//!   - `reset`: a nested block that starts from its defaults in each file that has it.
+//!   - `maybe`: a nested block that may be absent.
+//!   - `labelled`: nested blocks with labels, by their label.
+//!   - `inline`: a block whose settings stand beside those of the block around it.
+//!   - `kept`: a value that is stored in a map, under its name in files.
+//!   - `unread`: not read here: no file says it, or another setting reads it.
+//!
+//!   A setting that is read otherwise names a function beside its block; `of Inner` then says which
 //!   block is nested in it, if one is.
 //! - The **reload mode** says what a reload does. Without one it takes a restart. `[live]`: it is
-//!   taken over; `[live by f]`: `f` takes over the part that can change. `[per_setting]`: a block
-//!   whose settings have modes of their own, and are named one by one where they differ.
+//!   taken over; `[live by f]`: `f` takes over the part that can change. `[per_setting]`: each
+//!   setting of the block has a mode of its own, and differences are listed setting by setting.
 //!   `[computed]`: no file says it.
-//! - `shown "Name"` puts it into what `/v1/agent/self` shows, as it is or `by` a function of it;
-//!   what has no such name is hidden. `shown ""` is for a block: its settings stand beside it.
+//! - `shown "Name"` puts it into what `/v1/agent/self` shows, as it is or `by` a function of it:
+//!   `ns` shows a time in nanoseconds. What has no such name is hidden. `shown ""` is for a block:
+//!   its settings stand beside it.
 //! - `unsupported "what to do instead"`: nothing acts on it, so a file that changes it is refused.
 //!   For a block this goes for all that is in it.
 //!
-//! What files of Nomad's may say and no field holds is declared below `compat`: with a type
-//! (`accept_backlog: u32 => set`) it is read and dropped; with the place of another setting
-//! (`statsd_address = sinks => kept`) it is read onto that.
+//! Settings of Nomad that have no field here are declared below `compat`. `name: Type => kind`
+//! parses the value and drops it (`accept_backlog: u32 => set`). `name = other_field => kind`
+//! stores it in `other_field`: `statsd_address = sinks => kept` adds it to the map `sinks` under
+//! its name.
 //!
 //! From the declarations follow the struct with its `Default`, reading and merging ([`overlay`]),
 //! what a reload takes over ([`take_over`]) and leaves ([`differences`]), what is shown
@@ -205,7 +217,7 @@ macro_rules! settings {
     (@take $field:ident per_setting) => {
         |it, other| $crate::settings::take_over(&mut it.$field, &other.$field)
     };
-    (@take $field:ident $($class:ident)?) => { |_, _| {} };
+    (@take $field:ident $($mode:ident)?) => { |_, _| {} };
 
     (@differ $field:ident computed) => { |_, _| Vec::new() };
     (@differ $field:ident per_setting) => {
@@ -215,7 +227,7 @@ macro_rules! settings {
             inner.map(|name| format!(concat!(stringify!($field), ".{}"), name)).collect()
         }
     };
-    (@differ $field:ident $($class:ident)*) => {
+    (@differ $field:ident $($mode:ident)*) => {
         |it, other| {
             let name = stringify!($field);
             $crate::settings::unequal(name, &it.$field, &other.$field)
@@ -255,8 +267,8 @@ macro_rules! settings {
         $vis:vis struct $block:ident {
             $(
                 $(#[doc = $help:literal])+
-                $seen:vis $field:ident: $kind:ty $(= $default:expr)? => $how:ident
-                $(of $of:ident)? $(named $name:literal)? $([$($class:ident)+])?
+                $field_vis:vis $field:ident: $kind:ty $(= $default:expr)? => $how:ident
+                $(of $of:ident)? $(named $name:literal)? $([$($mode:ident)+])?
                 $(shown $shown:literal $(by $by:ident)?)? $(unsupported $advice:expr)?,
             )*
         }
@@ -272,7 +284,7 @@ macro_rules! settings {
     ) => {
         $(#[$about])*
         $vis struct $block {
-            $($(#[doc = $help])+ $seen $field: $kind,)*
+            $($(#[doc = $help])+ $field_vis $field: $kind,)*
         }
 
         impl Default for $block {
@@ -286,11 +298,11 @@ macro_rules! settings {
                 $($crate::settings::Setting::<Self> {
                     name: settings!(@name $field $($name)?),
                     help: concat!($($help),+),
-                    reload_mode: settings!(@reload_mode $($($class)+)?),
+                    reload_mode: settings!(@reload_mode $($($mode)+)?),
                     unsupported_advice: settings!(@maybe $($advice)?),
                     read: |it, name, r| $how(&mut it.$field, name, r),
-                    differ: settings!(@differ $field $($($class)+)?),
-                    take: settings!(@take $field $($($class)+)?),
+                    differ: settings!(@differ $field $($($mode)+)?),
+                    take: settings!(@take $field $($($mode)+)?),
                     shown: settings!(@maybe $($shown)?),
                     value: settings!(@value $field $($shown $(by $by)?)?),
                     nested: settings!(@nested $how, $kind $(, $of)?),
@@ -325,7 +337,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_setting_has_a_help_text_a_name_of_its_own_and_a_class() {
+    fn every_setting_has_a_help_text_a_name_of_its_own_and_a_reload_mode() {
         let all = all_settings();
         assert!(all.len() > 300, "{} are declared", all.len());
         let mut paths = BTreeSet::new();
@@ -343,7 +355,7 @@ mod tests {
                 "no file says {one:?}"
             );
         }
-        for (path, class) in [
+        for (path, mode) in [
             ("region", ReloadMode::Restart),
             ("log_level", ReloadMode::Live),
             ("log_json", ReloadMode::Restart),
@@ -357,7 +369,7 @@ mod tests {
             ("tls", ReloadMode::Live),
         ] {
             let found = all.iter().find(|one| one.path == path);
-            assert_eq!(found.map(|one| one.reload_mode), Some(class), "{path}");
+            assert_eq!(found.map(|one| one.reload_mode), Some(mode), "{path}");
         }
         let help = "How long a client caches a token.";
         assert!(all.iter().any(|one| one.help == help), "as it is written");
@@ -373,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_described_is_what_is_stated_as_shown() {
+    fn exactly_the_settings_with_a_shown_name_are_described() {
         let described = Config::dev().describe();
         for (block, declared) in [
             ("ACL", shown::<AclConfig>()),

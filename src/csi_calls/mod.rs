@@ -238,11 +238,12 @@ impl PluginCalls {
         timeout(limit, turn).await.map_err(late)
     }
 
-    /// The turn of a list of what a plugin's provider has, if there is one now.
+    /// A permit to list what a plugin's provider has, if there is one now; it is held while the
+    /// list is made.
     ///
     /// # Errors
     /// 503: as many lists of the plugin are under way as may be.
-    pub(crate) fn listing(&self, plugin: &str) -> Result<KeyGuard<'_, String>, Refusal> {
+    pub(crate) fn listing_permit(&self, plugin: &str) -> Result<KeyGuard<'_, String>, Refusal> {
         self.lists.try_lock(plugin.to_owned()).ok_or_else(|| {
             let text = format!(
                 "{LISTS_AT_ONCE} lists of plugin \"{plugin}\" are under way; try again later"

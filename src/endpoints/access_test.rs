@@ -30,7 +30,7 @@ const OPEN: [&str; 6] = [
 
 /// Calls a method, whichever kind it is, whatever it answers.
 async fn requested(
-    served: &crate::rpc::service::Service<Clients>,
+    served: &crate::rpc::service::Service<ClientEndpoints>,
     name: &str,
     (node, token): (&str, &str),
     about: &serde_json::Value,

@@ -17,7 +17,7 @@ use drover_projections::tables::acl_roles::AclRoles;
 use drover_projections::tables::acl_tokens::{AclTokens, secret_hash};
 use drover_projections::{StorageError, View};
 
-use super::Clients;
+use super::ClientEndpoints;
 use crate::error::{Code, Refusal};
 use crate::identity::Identity;
 use crate::keyring::Claims;
@@ -68,7 +68,7 @@ impl TokenScope {
     }
 }
 
-impl Clients {
+impl ClientEndpoints {
     fn has_acls(&self) -> Result<(), Refusal> {
         match self.server.config.acl.enabled {
             true => Ok(()),
@@ -108,14 +108,14 @@ fn demand(allowed: bool) -> Result<(), Refusal> {
 /// `ACL.ResolveToken`: the token that has a secret; it is not repeated. A caller that knows the
 /// secret may know the token.
 pub(super) async fn resolve_token(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     _call: Call,
     request: ResolveAclTokenRequest,
 ) -> Result<ResolveAclTokenResponse, Refusal> {
-    clients.has_acls()?;
+    endpoints.has_acls()?;
     let find = move || {
-        let view = clients.server.projections.view();
-        clients.server.gate.knows(&view)?;
+        let view = endpoints.server.projections.view();
+        endpoints.server.gate.knows(&view)?;
         let found = sealed_token_by_hash(&view, &secret_hash(&request.secret_id))?;
         let token = found.map(|found| shown_token(&view, &found.token));
         Ok(ResolveAclTokenResponse {
@@ -129,13 +129,13 @@ pub(super) async fn resolve_token(
 /// `ACL.GetClaimPolicies`: the workload that something was signed of, as long as it lives, and the
 /// policies of its part of its job. A caller that has what was signed may know them.
 pub(super) async fn get_claim_policies(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     _call: Call,
     request: AclClaimPoliciesRequest,
 ) -> Result<AclClaimPoliciesResponse, Refusal> {
-    clients.has_acls()?;
-    let index = clients.server.projections.applied_index();
-    let attested = clients.server.gate.attested(&request.signed).await?;
+    endpoints.has_acls()?;
+    let index = endpoints.server.projections.applied_index();
+    let attested = endpoints.server.gate.attested(&request.signed).await?;
     let Some(attested) = attested else {
         return Ok(AclClaimPoliciesResponse {
             index,
@@ -156,11 +156,11 @@ pub(super) async fn get_claim_policies(
 /// `ACL.WhoAmI`: the caller, as every method sees it (ACL-18). It needs no right and is for finding
 /// faults; no route of the HTTP API answers it (ACL-19).
 pub(super) async fn who_am_i(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     Empty {}: Empty,
 ) -> Result<AclWhoAmIResponse, Refusal> {
-    let who = clients.authenticate(&call).await?;
+    let who = endpoints.authenticate(&call).await?;
     who.accepted()?;
     let shown = who.certificate.as_ref();
     let identity = AuthenticatedIdentity {
@@ -173,7 +173,7 @@ pub(super) async fn who_am_i(
         tls_name: shown.map_or_else(String::new, |shown| shown.common_name.clone()),
         remote_ip: call.addr,
     };
-    let index = clients.server.projections.applied_index();
+    let index = endpoints.server.projections.applied_index();
     Ok(AclWhoAmIResponse { identity, index })
 }
 
@@ -189,7 +189,7 @@ fn claims(signed: &Claims) -> WorkloadClaims {
 
 /// `ACL.GetPolicies`: policies by name; those that are not there are left out.
 pub(super) async fn get_policies(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     request: AclPolicySetRequest,
 ) -> Result<AclPolicySetResponse, Refusal> {
@@ -214,12 +214,12 @@ pub(super) async fn get_policies(
         }
         Ok(answer)
     };
-    clients.reported(&call, work).await
+    endpoints.reported(&call, work).await
 }
 
 /// `ACL.GetRolesByID`: roles by id; those that are not there are left out.
 pub(super) async fn get_roles(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     request: AclRolesByIdRequest,
 ) -> Result<AclRolesByIdResponse, Refusal> {
@@ -241,5 +241,5 @@ pub(super) async fn get_roles(
         }
         Ok(answer)
     };
-    clients.reported(&call, work).await
+    endpoints.reported(&call, work).await
 }

@@ -10,7 +10,7 @@ use drover_projections::tables::nodes::Nodes;
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 
-use super::Clients;
+use super::ClientEndpoints;
 use crate::acl::Acl;
 use crate::commands::Command;
 use crate::error::Refusal;
@@ -182,7 +182,7 @@ fn is_found(call: &Call) -> bool {
     found.is_some_and(|who| who.actor.kind == ActorKind::Node && who.actor.id == call.node)
 }
 
-impl Clients {
+impl ClientEndpoints {
     /// Checks that the node calls that the call is about, and says so: nobody is it here who is
     /// somebody else where it is asked who calls. What was found of a secret holds as long as the
     /// node's row is the same. Whether there is such a node is nobody's business who is not it.
@@ -217,8 +217,8 @@ impl Clients {
     }
 
     async fn proof(self: &Arc<Self>, call: &Call, node_id: &str) -> Result<Proof, Refusal> {
-        let (clients, token, id) = (self.clone(), call.token.clone(), node_id.to_owned());
-        read_for_decision(move || clients.prove(&token, &id)).await?
+        let (endpoints, token, id) = (self.clone(), call.token.clone(), node_id.to_owned());
+        read_for_decision(move || endpoints.prove(&token, &id)).await?
     }
 
     fn prove(&self, token: &str, node_id: &str) -> Result<Proof, Refusal> {
@@ -251,8 +251,8 @@ impl Clients {
         }
         // Nodes that have proved who they are do not stand in the line of strangers.
         let is_known = self.proven.lock().contains_key(&call.node);
-        let (clients, token, id) = (self.clone(), call.token.clone(), call.node.clone());
-        let proves = move || clients.prove(&token, &id);
+        let (endpoints, token, id) = (self.clone(), call.token.clone(), call.node.clone());
+        let proves = move || endpoints.prove(&token, &id);
         let proved = match is_known {
             true => read_for_decision(proves).await,
             false => admitting(proves).await,

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use super::Clients;
+use super::ClientEndpoints;
 use crate::error::Refusal;
 use crate::net::Peer;
 use crate::net::tls::Role;
@@ -14,38 +14,38 @@ use crate::rpc::sessions::{ControlRequest, SessionRequest};
 
 /// `Node.Control`: the node is reached by this stream from now on.
 pub(super) async fn control(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     requested: ControlRequest,
     stream: Duplex,
 ) -> Result<(), Refusal> {
-    clients.authorize_node(&call, &requested.node_id).await?;
-    let sessions = &clients.server.sessions;
+    endpoints.authorize_node(&call, &requested.node_id).await?;
+    let sessions = &endpoints.server.sessions;
     sessions.hold_until(&requested.node_id, stream, call.parting);
     Ok(())
 }
 
 /// `Node.Session`: a node takes up what it was dialled for.
 pub(super) async fn session(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     requested: SessionRequest,
     stream: Duplex,
 ) -> Result<(), Refusal> {
-    clients.authorize_node(&call, &requested.node_id).await?;
-    clients.server.sessions.join(&requested, stream)
+    endpoints.authorize_node(&call, &requested.node_id).await?;
+    endpoints.server.sessions.join(&requested, stream)
 }
 
 /// `Node.Dial`: another server wants a session to a node that holds on to this one. It has it from
 /// end to end: what is said in it this server does not look at.
 pub(super) async fn dial(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     _call: Call,
     requested: ControlRequest,
     stream: Duplex,
 ) -> Result<(), Refusal> {
     // Only here: the caller calls all the others too.
-    let there = clients
+    let there = endpoints
         .server
         .sessions
         .dial_here(&requested.node_id)
@@ -56,32 +56,32 @@ pub(super) async fn dial(
 
 /// `Server.Forward`: a request of the HTTP API that came to another agent.
 pub(super) async fn forward(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     requested: ForwardRequest,
     stream: Duplex,
 ) -> Result<(), Refusal> {
     let said = requested.address.parse::<SocketAddr>();
     let mut peer = Peer::default();
-    if clients.is_server(&call) {
+    if endpoints.is_server(&call) {
         let unreadable = |_| Refusal::bad_request("Address is no ip:port");
         // Over a socket of its machine's, there is none.
         if !requested.address.is_empty() {
             peer.address = Some(said.map_err(unreadable)?);
         }
     } else {
-        clients.authorize_node(&call, &call.node).await?;
+        endpoints.authorize_node(&call, &call.node).await?;
         let unknown = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         peer.address = Some(SocketAddr::new(call.addr.parse().unwrap_or(unknown), 0));
         // Over a socket of its machine's, there is none.
         let first = said.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |said| said.ip());
         peer.behind = Some(first);
     }
-    tokio::spawn(clients.web()?.answer(peer, stream));
+    tokio::spawn(endpoints.web()?.answer(peer, stream));
     Ok(())
 }
 
-impl Clients {
+impl ClientEndpoints {
     /// Whether another server calls, which its certificate says.
     pub(super) fn is_server(&self, call: &Call) -> bool {
         let region = &self.server.config.region;

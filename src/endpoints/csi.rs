@@ -8,7 +8,7 @@ use drover_events::model::status::DEFAULT_NAMESPACE;
 use drover_projections::query::csi;
 use drover_projections::tables::allocs::Allocs;
 
-use super::Clients;
+use super::ClientEndpoints;
 use super::auth::Allowed;
 use crate::error::Refusal;
 use crate::identity::Identity;
@@ -21,26 +21,28 @@ use crate::table_reads::{read_for_decision, spawn_detached};
 
 /// `CSIVolume.Claim`.
 pub(super) async fn claim(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     requested: CsiVolumeClaimRequest,
 ) -> Result<CsiVolumeClaimResponse, Refusal> {
     if requested.state != state::CLAIMED {
         // A claim request in any other state is a release (CSI-23).
-        let index = unpublish(clients, call, released(requested)).await?.index;
+        let index = unpublish(endpoints, call, as_unpublish(requested))
+            .await?
+            .index;
         return Ok(CsiVolumeClaimResponse {
             index,
             ..CsiVolumeClaimResponse::default()
         });
     }
-    let origin = clients
+    let origin = endpoints
         .authorize_server_or_node(&call, &requested.node_id)
         .await?
         .into_origin();
     if requested.claim >= mode::GC {
         return Err(Refusal::permission_denied());
     }
-    named((&requested.volume_id, &requested.allocation_id))?;
+    check_ids((&requested.volume_id, &requested.allocation_id))?;
     let claim = CsiVolumeClaimed {
         namespace: namespace(requested.namespace),
         volume_id: requested.volume_id,
@@ -51,21 +53,26 @@ pub(super) async fn claim(
         attachment_mode: requested.attachment_mode,
         ..CsiVolumeClaimed::default()
     };
-    let (checker, alloc, node) = (
-        clients.clone(),
-        claim.allocation_id.clone(),
-        claim.node_id.clone(),
-    );
-    read_for_decision(move || checker.require_alloc_on_node(&alloc, &node)).await??;
-    let volumes = Arc::clone(&clients.server.volumes);
+    let check = {
+        let endpoints = Arc::clone(&endpoints);
+        let (alloc, node) = (claim.allocation_id.clone(), claim.node_id.clone());
+        move || endpoints.require_alloc_on_node(&alloc, &node)
+    };
+    read_for_decision(check).await??;
+    let volumes = Arc::clone(&endpoints.server.volumes);
+    // The node reports its part of an expansion.
     if requested.expanded != 0 {
-        let reported = async move { volumes.expanded(&claim, requested.expanded, &origin).await };
+        let reported = async move {
+            volumes
+                .record_node_expansion(&claim, requested.expanded, &origin)
+                .await
+        };
         return Ok(CsiVolumeClaimResponse {
             index: spawn_detached(reported).await??,
             ..CsiVolumeClaimResponse::default()
         });
     }
-    // It goes on where the caller is gone. The client retries and finds it done.
+    // It continues if the caller disconnects. The client retries and finds it done.
     let taken = spawn_detached(async move { volumes.claim(claim, origin).await }).await??;
     Ok(CsiVolumeClaimResponse {
         publish_context: taken.publish_context,
@@ -76,7 +83,7 @@ pub(super) async fn claim(
 }
 
 /// Refuses a request that names no volume or no allocation.
-fn named((volume, alloc): (&str, &str)) -> Result<(), Refusal> {
+fn check_ids((volume, alloc): (&str, &str)) -> Result<(), Refusal> {
     let all = [("volume ID", volume), ("allocation ID", alloc)];
     match all.into_iter().find(|(_, named)| named.is_empty()) {
         Some((what, _)) => Err(Refusal::bad_request(format!("missing {what}"))),
@@ -86,54 +93,57 @@ fn named((volume, alloc): (&str, &str)) -> Result<(), Refusal> {
 
 /// `CSIVolume.Unpublish`.
 pub(super) async fn unpublish(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     requested: CsiVolumeUnpublishRequest,
 ) -> Result<WriteResponse, Refusal> {
-    // A request without a claim names no node, so its caller stays unidentified.
+    // Without a claim the node id is empty, and no node is authorized by it.
     let claim = requested.claim.unwrap_or_default();
     let namespace = namespace(requested.namespace);
-    // A caller that names no node has a token, and detaches what any allocation left.
-    let by_token = call.node.is_empty() && !clients.is_server(&call);
+    // A call from neither a node nor a server needs a token; it may detach what an ended
+    // allocation left.
+    let by_token = call.node.is_empty() && !endpoints.is_server(&call);
     let allowed = match by_token {
-        true => clients.authorize_detach(&call, &namespace).await?,
+        true => endpoints.authorize_detach(&call, &namespace).await?,
         false => {
-            clients
+            endpoints
                 .authorize_server_or_node(&call, &claim.node_id)
                 .await?
         }
     };
-    named((&requested.volume_id, &claim.allocation_id))?;
+    check_ids((&requested.volume_id, &claim.allocation_id))?;
     let id = requested.volume_id;
-    let of_node = !by_token && !clients.is_server(&call);
+    let of_node = !by_token && !endpoints.is_server(&call);
     if of_node {
-        let (checker, claim) = (clients.clone(), claim.clone());
+        let (endpoints, claim) = (endpoints.clone(), claim.clone());
         let (namespace, id) = (namespace.clone(), id.clone());
-        read_for_decision(move || checker.require_claim_of_node((&namespace, &id), &claim))
+        read_for_decision(move || endpoints.require_claim_of_node((&namespace, &id), &claim))
             .await??;
     }
     if by_token {
-        let (checker, alloc) = (clients.clone(), claim.allocation_id.clone());
+        let (endpoints, alloc) = (endpoints.clone(), claim.allocation_id.clone());
         let (namespace, id) = (namespace.clone(), id.clone());
-        read_for_decision(move || checker.require_claim_past((&namespace, &id), &alloc)).await??;
+        read_for_decision(move || endpoints.require_no_live_claim((&namespace, &id), &alloc))
+            .await??;
     }
-    let volumes = Arc::clone(&clients.server.volumes);
-    let giving = async move {
+    let volumes = Arc::clone(&endpoints.server.volumes);
+    let release = async move {
         let (volume_key, alloc) = ((&*namespace, &*id), claim.allocation_id.as_str());
         match of_node {
             true => {
                 volumes
-                    .give_back(volume_key, &claim, allowed.origin())
+                    .release_by_node(volume_key, &claim, allowed.origin())
                     .await
             }
             false => volumes.unpublish(volume_key, alloc, allowed.origin()).await,
         }
     };
-    let index = spawn_detached(giving).await??;
+    let index = spawn_detached(release).await??;
     Ok(WriteResponse { index })
 }
 
-fn released(requested: CsiVolumeClaimRequest) -> CsiVolumeUnpublishRequest {
+/// The request to release the claim that the request names.
+fn as_unpublish(requested: CsiVolumeClaimRequest) -> CsiVolumeUnpublishRequest {
     CsiVolumeUnpublishRequest {
         namespace: requested.namespace,
         volume_id: requested.volume_id,
@@ -153,7 +163,7 @@ fn namespace(named: String) -> String {
     }
 }
 
-impl Clients {
+impl ClientEndpoints {
     /// Authorizes a server, or the node that the request names.
     async fn authorize_server_or_node(
         self: &Arc<Self>,
@@ -189,7 +199,7 @@ impl Clients {
 
     /// Refuses to detach a volume from an allocation that lives. The node would refuse it too, but
     /// by then the release would be recorded and could not be undone.
-    fn require_claim_past(&self, volume: (&str, &str), alloc: &str) -> Result<(), Refusal> {
+    fn require_no_live_claim(&self, volume: (&str, &str), alloc: &str) -> Result<(), Refusal> {
         let view = self.server.projections.view();
         let known = csi::volume(&view, volume)?;
         let lives = known.is_some_and(|known| {

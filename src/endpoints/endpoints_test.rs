@@ -430,7 +430,7 @@ async fn mod_30_who_calls_is_known_by_the_secret_of_the_node_that_he_names() {
         };
         assert_eq!(served.knows(&call).await, known, "{node} {token}");
     }
-    let clients = Clients {
+    let endpoints = ClientEndpoints {
         server: auth::Guarded::new(server.clone()),
         beat: beat(),
         batch: alloc_batch::Batcher::start(server.clone()),
@@ -447,7 +447,7 @@ async fn mod_30_who_calls_is_known_by_the_secret_of_the_node_that_he_names() {
     assert_eq!(one.actor, drover_events::Actor::node("n1", "10.1.2.3"));
     assert_ne!(one.request_id, other.request_id);
     let epoch = hex::encode(server.raft.log().epoch().id);
-    assert_eq!(clients.epoch(), epoch);
+    assert_eq!(endpoints.epoch(), epoch);
     assert!(!epoch.is_empty());
     world.server.shutdown().await;
 }

@@ -11,7 +11,7 @@ use drover_projections::tables::host_volumes::HostVolumes;
 use drover_projections::{Id, Interest, Prefix, Scan, Table as _, View};
 use tokio::time::{Instant, timeout_at};
 
-use super::Clients;
+use super::ClientEndpoints;
 use super::auth::Allowed;
 use super::blocking::wait_time;
 use crate::acl::NamespaceCapability as Ns;
@@ -39,9 +39,9 @@ impl Asker {
 
     /// Takes of a namespace's share, which the same requests over HTTP have: where the caller may
     /// do something, for no other caller learns of it.
-    fn take(&self, clients: &Clients, namespace: &str) -> Result<(), Refusal> {
+    fn take(&self, endpoints: &ClientEndpoints, namespace: &str) -> Result<(), Refusal> {
         match self.0.acl.namespace_visible(namespace) {
-            true => clients.requests.take_of_namespace(namespace),
+            true => endpoints.requests.take_of_namespace(namespace),
             false => Ok(()),
         }
     }
@@ -52,8 +52,8 @@ impl Asker {
     }
 }
 
-async fn asker(clients: &Arc<Clients>, call: &Call) -> Result<Asker, Refusal> {
-    let who = clients.authenticate(call).await?;
+async fn asker(endpoints: &Arc<ClientEndpoints>, call: &Call) -> Result<Asker, Refusal> {
+    let who = endpoints.authenticate(call).await?;
     who.accepted()?;
     Ok(Asker(who))
 }
@@ -67,7 +67,7 @@ fn named(namespace: String) -> String {
 
 /// The volume of a request; its namespace counts, or else the request's (NS-03).
 fn requested(
-    clients: &Clients,
+    endpoints: &ClientEndpoints,
     (volume, namespace): (Option<HostVolume>, String),
     asker: &Asker,
     right: Ns,
@@ -76,7 +76,7 @@ fn requested(
         Some(volume) if !volume.namespace.is_empty() => volume.namespace.clone(),
         _ => named(namespace),
     };
-    asker.take(clients, &namespace)?;
+    asker.take(endpoints, &namespace)?;
     // A caller that may not does not learn what else is wrong.
     let allowed = asker.demand(&namespace, right)?;
     let missing = || Refusal::bad_request("missing volume definition");
@@ -87,15 +87,15 @@ fn requested(
 
 /// `HostVolume.Create`.
 pub(super) async fn create(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     request: HostVolumeCreateRequest,
 ) -> Result<HostVolumeCreateResponse, Refusal> {
-    let asker = asker(&clients, &call).await?;
+    let asker = asker(&endpoints, &call).await?;
     let (right, warnings) = (Ns::HostVolumeCreate, warnings(request.policy_override));
     let of = (request.volume, request.namespace);
-    let (volume, allowed) = requested(&clients, of, &asker, right)?;
-    let volumes = Arc::clone(&clients.server.host_volumes);
+    let (volume, allowed) = requested(&endpoints, of, &asker, right)?;
+    let volumes = Arc::clone(&endpoints.server.host_volumes);
     let work = async move { volumes.create(volume, allowed.origin()).await };
     let (volume, index) = spawn_detached(work).await??;
     Ok(HostVolumeCreateResponse {
@@ -107,15 +107,15 @@ pub(super) async fn create(
 
 /// `HostVolume.Register`.
 pub(super) async fn register(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     request: HostVolumeRegisterRequest,
 ) -> Result<HostVolumeRegisterResponse, Refusal> {
-    let asker = asker(&clients, &call).await?;
+    let asker = asker(&endpoints, &call).await?;
     let (right, warnings) = (Ns::HostVolumeRegister, warnings(request.policy_override));
     let of = (request.volume, request.namespace);
-    let (volume, allowed) = requested(&clients, of, &asker, right)?;
-    let volumes = Arc::clone(&clients.server.host_volumes);
+    let (volume, allowed) = requested(&endpoints, of, &asker, right)?;
+    let volumes = Arc::clone(&endpoints.server.host_volumes);
     let work = async move { volumes.register(volume, allowed.origin()).await };
     let (volume, index) = spawn_detached(work).await??;
     Ok(HostVolumeRegisterResponse {
@@ -135,15 +135,15 @@ fn warnings(policy_override: bool) -> String {
 
 /// `HostVolume.Delete`.
 pub(super) async fn delete(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     request: HostVolumeDeleteRequest,
 ) -> Result<WriteResponse, Refusal> {
-    let asker = asker(&clients, &call).await?;
+    let asker = asker(&endpoints, &call).await?;
     let namespace = named(request.namespace);
-    asker.take(&clients, &namespace)?;
+    asker.take(&endpoints, &namespace)?;
     let allowed = asker.demand(&namespace, Ns::HostVolumeDelete)?;
-    let volumes = Arc::clone(&clients.server.host_volumes);
+    let volumes = Arc::clone(&endpoints.server.host_volumes);
     let work = async move {
         let key = (namespace.as_str(), request.volume_id.as_str());
         volumes.delete(key, request.force, allowed.origin()).await
@@ -153,8 +153,8 @@ pub(super) async fn delete(
 }
 
 /// Waits until a table is above an index, as long as the call waits for it; whether it waited.
-async fn above(clients: &Clients, table: u16, index: u64, time: i64) -> bool {
-    let projections = &clients.server.projections;
+async fn above(endpoints: &ClientEndpoints, table: u16, index: u64, time: i64) -> bool {
+    let projections = &endpoints.server.projections;
     if index == 0 {
         return false;
     }
@@ -163,7 +163,7 @@ async fn above(clients: &Clients, table: u16, index: u64, time: i64) -> bool {
     loop {
         let waiter = projections.watch().register(&[Interest::Table(table)]);
         // What came before this look woke no waiter.
-        if projections.view().table_index_of(table) > index {
+        if projections.view().last_changed_at(table) > index {
             return waited;
         }
         waited = true;
@@ -176,7 +176,7 @@ async fn above(clients: &Clients, table: u16, index: u64, time: i64) -> bool {
 /// A caller that may read host volumes of a namespace, once a table is above an index: by the
 /// rights of then, for they may have gone while the call waited.
 async fn reader(
-    clients: &Arc<Clients>,
+    endpoints: &Arc<ClientEndpoints>,
     call: &Call,
     namespace: &str,
     (table, index, time): (u16, u64, i64),
@@ -185,25 +185,31 @@ async fn reader(
         asker.demand(namespace, Ns::HostVolumeRead)?;
         Ok(asker)
     };
-    let now = asker(clients, call).await?;
-    now.take(clients, namespace)?;
+    let now = asker(endpoints, call).await?;
+    now.take(endpoints, namespace)?;
     let now = allowed(now)?;
-    match above(clients, table, index, time).await {
-        true => allowed(asker(clients, call).await?),
+    match above(endpoints, table, index, time).await {
+        true => allowed(asker(endpoints, call).await?),
         false => Ok(now),
     }
 }
 
 /// `HostVolume.Get`.
 pub(super) async fn get(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     request: HostVolumeGetRequest,
 ) -> Result<HostVolumeGetResponse, Refusal> {
     let namespace = named(request.namespace);
     let (index, time) = (request.min_query_index, request.max_query_time);
-    reader(&clients, &call, &namespace, (HostVolumes::ID, index, time)).await?;
-    let (view, id) = (clients.server.projections.view(), request.id);
+    reader(
+        &endpoints,
+        &call,
+        &namespace,
+        (HostVolumes::ID, index, time),
+    )
+    .await?;
+    let (view, id) = (endpoints.server.projections.view(), request.id);
     let find = move || -> Result<_, Refusal> {
         let volume = view.get::<HostVolumes>((namespace.as_str(), id.as_str()))?;
         Ok(HostVolumeGetResponse {
@@ -216,14 +222,20 @@ pub(super) async fn get(
 
 /// `HostVolume.List`.
 pub(super) async fn list(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     request: HostVolumeListRequest,
 ) -> Result<HostVolumeListResponse, Refusal> {
     let namespace = named(request.namespace.clone());
     let (index, time) = (request.min_query_index, request.max_query_time);
-    let asker = reader(&clients, &call, &namespace, (HostVolumes::ID, index, time)).await?;
-    let view = clients.server.projections.view();
+    let asker = reader(
+        &endpoints,
+        &call,
+        &namespace,
+        (HostVolumes::ID, index, time),
+    )
+    .await?;
+    let view = endpoints.server.projections.view();
     let is = |requested: &str, known: &str| requested.is_empty() || requested == known;
     let find = move || -> Result<_, Refusal> {
         let mut volumes = Vec::new();
@@ -264,15 +276,15 @@ fn within(namespace: &str) -> Scan {
 
 /// `TaskGroupHostVolumeClaim.List`.
 pub(super) async fn claims(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     request: TaskGroupVolumeClaimListRequest,
 ) -> Result<TaskGroupVolumeClaimListResponse, Refusal> {
     let namespace = named(request.namespace.clone());
     let (index, time) = (request.min_query_index, request.max_query_time);
     let until = (HostVolumeClaims::ID, index, time);
-    let asker = reader(&clients, &call, &namespace, until).await?;
-    let view = clients.server.projections.view();
+    let asker = reader(&endpoints, &call, &namespace, until).await?;
+    let view = endpoints.server.projections.view();
     let is = |requested: &str, known: &str| requested.is_empty() || requested == known;
     let find = move || -> Result<_, Refusal> {
         let mut claims: Vec<TaskGroupHostVolumeClaim> = Vec::new();
@@ -297,13 +309,13 @@ pub(super) async fn claims(
 
 /// `TaskGroupHostVolumeClaim.Delete`: the right is checked where the claim is.
 pub(super) async fn release(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     request: TaskGroupVolumeClaimDeleteRequest,
 ) -> Result<WriteResponse, Refusal> {
-    let asker = asker(&clients, &call).await?;
+    let asker = asker(&endpoints, &call).await?;
     asker.demand("*", Ns::HostVolumeDelete)?;
-    let (view, id) = (clients.server.projections.view(), request.claim_id);
+    let (view, id) = (endpoints.server.projections.view(), request.claim_id);
     let named = id.clone();
     let namespace = read_for_decision(move || namespace_of(&view, &named)).await??;
     // A claim of a namespace that the caller may not see is answered as one that is not there.
@@ -311,9 +323,9 @@ pub(super) async fn release(
     let namespace = namespace.ok_or_else(missing)?;
     let allowed = asker.demand(&namespace, Ns::HostVolumeDelete);
     let allowed = allowed.map_err(|_| missing())?;
-    asker.take(&clients, &namespace)?;
+    asker.take(&endpoints, &namespace)?;
     let command = ReleaseHostVolumeClaim { id };
-    let index = clients.server.submit(&allowed, command).await?;
+    let index = endpoints.server.submit(&allowed, command).await?;
     Ok(WriteResponse { index })
 }
 

@@ -63,7 +63,7 @@ pub use auth::secret_hash;
 pub type Beat = Box<dyn Fn(&str) -> Duration + Send + Sync>;
 
 /// What the handlers work with.
-pub struct Clients {
+pub struct ClientEndpoints {
     server: auth::Guarded,
     beat: Beat,
     batch: alloc_batch::Batcher,
@@ -91,23 +91,35 @@ impl Limited {
     }
 }
 
-impl Clients {
+impl ClientEndpoints {
     /// The epoch of the log, as clients compare it.
     fn epoch(&self) -> String {
         hex::encode(self.server.raft.log().epoch().id)
     }
+
+    /// The answer to `Status.Leader`.
+    fn leader_response(&self) -> LeaderResponse {
+        let leader = self.server.leader().map(|member| member.rpc_addr);
+        LeaderResponse {
+            leader: leader.unwrap_or_default(),
+        }
+    }
 }
 
 /// The methods that clients call, over `server`. Must be called within a runtime.
-pub fn service(server: Arc<Server>, beat: Beat) -> Service<Clients> {
+pub fn service(server: Arc<Server>, beat: Beat) -> Service<ClientEndpoints> {
     service_within(server, beat, Limited::none())
 }
 
 /// The same, of which callers may request so much.
-pub fn service_within(server: Arc<Server>, beat: Beat, limited: Limited) -> Service<Clients> {
+pub fn service_within(
+    server: Arc<Server>,
+    beat: Beat,
+    limited: Limited,
+) -> Service<ClientEndpoints> {
     let rates = limited.calls;
     let batch = alloc_batch::Batcher::start(server.clone());
-    let clients = Arc::new(Clients {
+    let endpoints = Arc::new(ClientEndpoints {
         server: auth::Guarded::new(server),
         beat,
         batch,
@@ -115,24 +127,28 @@ pub fn service_within(server: Arc<Server>, beat: Beat, limited: Limited) -> Serv
         pace: blocking::WakePace::default(),
         requests: limited.requests,
     });
-    of_host_volumes(of_volumes(Service::new(clients)))
-        .labelled_by(Clients::label)
-        .found_by(async |clients: Arc<Clients>, call: Call| {
+    of_host_volumes(of_volumes(Service::new(endpoints)))
+        .labelled_by(ClientEndpoints::label)
+        .found_by(async |endpoints: Arc<ClientEndpoints>, call: Call| {
             // Where that cannot be read the caller is not known here; the check of the method says
             // why.
-            let _ = clients.authenticate(&call).await;
+            let _ = endpoints.authenticate(&call).await;
         })
-        .limited_by(move |clients: Arc<Clients>, name, call: Call| {
+        .limited_by(move |endpoints: Arc<ClientEndpoints>, name, call: Call| {
             let rates = Arc::clone(&rates);
-            async move { clients.within(&rates, name, &call).await }
+            async move { endpoints.within(&rates, name, &call).await }
         })
-        .guarded_by(async |clients: Arc<Clients>, access, call: Call| {
-            clients.admit(access, &call).await
-        })
-        .denied_by(async |clients: Arc<Clients>, name, call: Call, error| {
-            clients.denied(name, &call, error).await
-        })
-        .known_by(async |clients: Arc<Clients>, call: Call| clients.admits(&call).await)
+        .guarded_by(
+            async |endpoints: Arc<ClientEndpoints>, access, call: Call| {
+                endpoints.admit(access, &call).await
+            },
+        )
+        .denied_by(
+            async |endpoints: Arc<ClientEndpoints>, name, call: Call, error| {
+                endpoints.denied(name, &call, error).await
+            },
+        )
+        .known_by(async |endpoints: Arc<ClientEndpoints>, call: Call| endpoints.admits(&call).await)
         .method::<NodeRegister, _, _>(NewNode, node::register)
         .method::<NodeUpdateStatus, _, _>(NodeOrGone, node::update_status)
         .method::<NodeUpdateAlloc, _, _>(Node, node::update_alloc)
@@ -155,14 +171,12 @@ pub fn service_within(server: Arc<Server>, beat: Beat, limited: Limited) -> Serv
         .stream::<NodeDial, _, _>(Peer, control::dial)
         .stream::<ServerForward, _, _>(Agent, control::forward)
         .method::<StatusPing, _, _>(Public, async |_, _: Call, Empty {}| Ok(Empty {}))
-        .method::<StatusLeader, _, _>(Public, async |clients: Arc<Clients>, _: Call, Empty {}| {
-            let leader = clients
-                .server
-                .leader()
-                .map(|m| m.rpc_addr)
-                .unwrap_or_default();
-            Ok(LeaderResponse { leader })
-        })
+        .method::<StatusLeader, _, _>(
+            Public,
+            async |endpoints: Arc<ClientEndpoints>, _: Call, Empty {}| {
+                Ok(endpoints.leader_response())
+            },
+        )
 }
 
 /// Another server.
@@ -179,7 +193,7 @@ const EXTERNAL: &str = "csi-list-volume and plugin:read";
 const READ: &str = "csi-read-volume or csi-mount-volume or read-job, and plugin:read";
 
 /// Volumes and plugins for callers with a token.
-fn of_volumes(service: Service<Clients>) -> Service<Clients> {
+fn of_volumes(service: Service<ClientEndpoints>) -> Service<ClientEndpoints> {
     service
         .method::<calls::VolumeList, _, _>(Token(LIST), volumes::list)
         .method::<calls::VolumeGet, _, _>(Token(READ), volumes::get)
@@ -197,7 +211,7 @@ fn of_volumes(service: Service<Clients>) -> Service<Clients> {
 }
 
 /// Host volumes for callers with a token.
-fn of_host_volumes(service: Service<Clients>) -> Service<Clients> {
+fn of_host_volumes(service: Service<ClientEndpoints>) -> Service<ClientEndpoints> {
     service
         .method::<HostVolumeCreate, _, _>(Token("host-volume-create"), host_volume::create)
         .method::<HostVolumeRegister, _, _>(Token("host-volume-register"), host_volume::register)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use drover_events::model::status::node as status;
 use drover_projections::tables::nodes;
 
-use super::{Clients, auth, secret_hash};
+use super::{ClientEndpoints, auth, secret_hash};
 use crate::commands::node::{AddNodeEvents, RegisterNode, UpdateNodeDrain, UpdateNodeStatus};
 use crate::error::Refusal;
 use crate::rpc::methods::{
@@ -19,7 +19,7 @@ use crate::table_reads::read_for_decision;
 
 /// `Node.Register`.
 pub(super) async fn register(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     request: NodeRegisterRequest,
 ) -> Result<NodeUpdateResponse, Refusal> {
@@ -48,13 +48,13 @@ pub(super) async fn register(
         node,
         create_node_pool: true,
     };
-    let index = clients.server.submit(&allowed, command).await?;
-    clients.answer(&id, index).await
+    let index = endpoints.server.submit(&allowed, command).await?;
+    endpoints.answer(&id, index).await
 }
 
 /// `Node.UpdateStatus`.
 pub(super) async fn update_status(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     request: NodeUpdateStatusRequest,
 ) -> Result<NodeUpdateResponse, Refusal> {
@@ -63,19 +63,19 @@ pub(super) async fn update_status(
         status,
         node_event,
     } = request;
-    let allowed = clients.authorize_node_or_gone(&call, &node_id).await?;
+    let allowed = endpoints.authorize_node_or_gone(&call, &node_id).await?;
     let command = UpdateNodeStatus {
         node_id: node_id.clone(),
         status,
         event: node_event,
     };
-    let index = clients.server.submit(&allowed, command).await?;
-    clients.answer(&node_id, index).await
+    let index = endpoints.server.submit(&allowed, command).await?;
+    endpoints.answer(&node_id, index).await
 }
 
 /// `Node.UpdateAlloc`.
 pub(super) async fn update_alloc(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     request: AllocUpdateRequest,
 ) -> Result<WriteResponse, Refusal> {
@@ -86,14 +86,14 @@ pub(super) async fn update_alloc(
         return Err(Refusal::by_rule("must update at least one allocation"));
     };
     let node = first.node_id.clone();
-    let allowed = clients.authorize_node(&call, &node).await?;
-    let index = clients.batch.submit(node, request.alloc, allowed).await?;
+    let allowed = endpoints.authorize_node(&call, &node).await?;
+    let index = endpoints.batch.submit(node, request.alloc, allowed).await?;
     Ok(WriteResponse { index })
 }
 
 /// `Node.EmitEvents`.
 pub(super) async fn emit_events(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     request: EmitNodeEventsRequest,
 ) -> Result<WriteResponse, Refusal> {
@@ -102,19 +102,19 @@ pub(super) async fn emit_events(
         return Err(Refusal::by_rule("no node events given"));
     };
     for id in others {
-        clients.authorize_node(&call, id).await?;
+        endpoints.authorize_node(&call, id).await?;
     }
     let command = AddNodeEvents {
         events: request.node_events,
     };
-    let allowed = clients.authorize_node(&call, node).await?;
-    let index = clients.server.submit(&allowed, command).await?;
+    let allowed = endpoints.authorize_node(&call, node).await?;
+    let index = endpoints.server.submit(&allowed, command).await?;
     Ok(WriteResponse { index })
 }
 
 /// `Node.UpdateDrain`.
 pub(super) async fn update_drain(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     request: NodeUpdateDrainRequest,
 ) -> Result<WriteResponse, Refusal> {
@@ -132,20 +132,20 @@ pub(super) async fn update_drain(
         meta,
         ..UpdateNodeDrain::default()
     };
-    let allowed = clients.authorize_node(&call, &node_id).await?;
-    let index = clients.server.submit(&allowed, command).await?;
+    let allowed = endpoints.authorize_node(&call, &node_id).await?;
+    let index = endpoints.server.submit(&allowed, command).await?;
     Ok(WriteResponse { index })
 }
 
 /// `Node.GetNode`.
 pub(super) async fn get(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     request: NodeSpecificRequest,
 ) -> Result<SingleNodeResponse, Refusal> {
     let id = request.node_id;
-    clients.authorize_node(&call, &id).await?;
-    let view = clients.server.projections.view();
+    endpoints.authorize_node(&call, &id).await?;
+    let view = endpoints.server.projections.view();
     read_for_decision(move || {
         let node = nodes::get(&view, &id)?.map(|mut node| {
             node.secret_id.clear();
@@ -157,7 +157,7 @@ pub(super) async fn get(
     .await?
 }
 
-impl Clients {
+impl ClientEndpoints {
     async fn answer(&self, id: &str, index: u64) -> Result<NodeUpdateResponse, Refusal> {
         let (view, name) = (self.server.projections.view(), id.to_owned());
         let node = read_for_decision(move || nodes::get(&view, &name)).await??;

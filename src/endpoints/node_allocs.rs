@@ -7,7 +7,7 @@ use drover_projections::tables::allocs::{self, Allocs, AllocsByNode};
 use drover_projections::tables::node_use::NodeUses;
 use drover_projections::{Id, Interest, Scan, View};
 
-use super::Clients;
+use super::ClientEndpoints;
 use super::blocking::wait_time;
 use crate::error::Refusal;
 use crate::rpc::methods::{
@@ -23,15 +23,15 @@ const MAX_ALLOCS: usize = 1000;
 ///
 /// The answer's index is the applied one: whatever comes later has a higher one.
 pub(super) async fn client_allocs(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     request: NodeSpecificRequest,
 ) -> Result<NodeClientAllocsResponse, Refusal> {
     let node = request.node_id;
-    clients.authorize_node(&call, &node).await?;
-    let projections = &clients.server.projections;
+    endpoints.authorize_node(&call, &node).await?;
+    let projections = &endpoints.server.projections;
     let end = tokio::time::Instant::now() + wait_time(request.max_query_time);
-    let epoch = clients.epoch();
+    let epoch = endpoints.epoch();
     let waits = request.min_query_index > 0 && (request.epoch.is_empty() || request.epoch == epoch);
     let (mut index, mut allocs) = read(projections.view(), &node).await?;
     let newer =
@@ -54,8 +54,8 @@ pub(super) async fn client_allocs(
         if !woken {
             break;
         }
-        let placing = || clients.server.is_placing();
-        clients.pace.turn(placing).await;
+        let placing = || endpoints.server.is_placing();
+        endpoints.pace.turn(placing).await;
         let before = allocs;
         (index, allocs) = read(projections.view(), &node).await?;
         if gone(&before, &allocs) {
@@ -108,7 +108,7 @@ async fn read(view: View, node: &str) -> Result<(u64, BTreeMap<String, u64>), Re
 /// caller that has not proved that it is a node waits for nothing, and learns nothing: not even
 /// whether there is such an allocation.
 pub(super) async fn get_allocs(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     request: AllocsGetRequest,
 ) -> Result<AllocsGetResponse, Refusal> {
@@ -116,11 +116,11 @@ pub(super) async fn get_allocs(
         let text = format!("at most {MAX_ALLOCS} allocations can be requested at once");
         return Err(Refusal::bad_request(text));
     }
-    let projections = &clients.server.projections;
+    let projections = &endpoints.server.projections;
     if call.node.is_empty() {
         return Err(Refusal::permission_denied());
     }
-    clients.authorize_node(&call, &call.node).await?;
+    endpoints.authorize_node(&call, &call.node).await?;
     let wait = wait_time(request.max_query_time);
     let reached = projections.watch().reached(request.min_query_index);
     // After the time the answer is what there is: the caller sees its index.
@@ -139,7 +139,7 @@ pub(super) async fn get_allocs(
     let out = read_for_decision(read).await??;
     let nodes: BTreeSet<&str> = out.allocs.iter().map(|a| a.node_id.as_str()).collect();
     for node in nodes {
-        clients.authorize_node(&call, node).await?;
+        endpoints.authorize_node(&call, node).await?;
     }
     Ok(out)
 }

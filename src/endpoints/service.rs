@@ -7,7 +7,7 @@ use drover_projections::tables::allocs::Allocs;
 use drover_projections::tables::services::Services;
 use drover_projections::{StorageError, View};
 
-use super::Clients;
+use super::ClientEndpoints;
 use crate::commands::service::{DeleteService, KeepServices, UpsertServices};
 use crate::error::Refusal;
 use crate::rpc::methods::{ServiceDeleteRequest, ServiceUpsertRequest, WriteResponse};
@@ -46,7 +46,7 @@ fn all_own(view: &View, services: &[ServiceRegistration]) -> Result<bool, Storag
 
 /// `ServiceRegistration.Upsert`.
 pub(super) async fn upsert(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     request: ServiceUpsertRequest,
 ) -> Result<WriteResponse, Refusal> {
@@ -56,12 +56,15 @@ pub(super) async fn upsert(
     let Some(node) = first.or(named) else {
         return Err(Refusal::bad_request("no services given"));
     };
-    let allowed = clients.authorize_node(&call, &node).await?;
+    let allowed = endpoints.authorize_node(&call, &node).await?;
     if request.services.iter().any(|s| s.node_id != node) {
         return Err(Refusal::permission_denied());
     }
     few("Services", request.services.len())?;
-    let (view, services) = (clients.server.projections.view(), request.services.clone());
+    let (view, services) = (
+        endpoints.server.projections.view(),
+        request.services.clone(),
+    );
     if !read_for_decision(move || all_own(&view, &services)).await?? {
         return Err(Refusal::permission_denied());
     }
@@ -74,8 +77,8 @@ pub(super) async fn upsert(
     let command = UpsertServices {
         services: request.services,
     };
-    let upserted = clients.server.submit(&allowed, command).await?;
-    let kept = clients.server.submit(&allowed, keep).await?;
+    let upserted = endpoints.server.submit(&allowed, command).await?;
+    let kept = endpoints.server.submit(&allowed, keep).await?;
     Ok(WriteResponse {
         index: upserted.max(kept),
     })
@@ -83,14 +86,14 @@ pub(super) async fn upsert(
 
 /// `ServiceRegistration.DeleteByID`.
 pub(super) async fn delete(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     request: ServiceDeleteRequest,
 ) -> Result<WriteResponse, Refusal> {
     // A caller that is no node does not learn either whether there is such a registration.
-    clients.authorize_node(&call, &call.node).await?;
+    endpoints.authorize_node(&call, &call.node).await?;
     let (view, key) = (
-        clients.server.projections.view(),
+        endpoints.server.projections.view(),
         (request.namespace.clone(), request.id.clone()),
     );
     let known =
@@ -102,7 +105,7 @@ pub(super) async fn delete(
         namespace: request.namespace,
         id: request.id,
     };
-    let allowed = clients.authorize_node(&call, &known.node_id).await?;
-    let index = clients.server.submit(&allowed, command).await?;
+    let allowed = endpoints.authorize_node(&call, &known.node_id).await?;
+    let index = endpoints.server.submit(&allowed, command).await?;
     Ok(WriteResponse { index })
 }

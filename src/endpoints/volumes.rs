@@ -14,7 +14,7 @@ use hyper::Method;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::Clients;
+use super::ClientEndpoints;
 use super::auth::Allowed;
 use crate::commands::csi::DeleteCsiPlugin;
 use crate::error::{Code, Refusal};
@@ -84,7 +84,7 @@ fn refusal(answered: &Answered) -> Refusal {
     Refusal::new(code, text).after(answered.retry_after)
 }
 
-impl Clients {
+impl ClientEndpoints {
     /// The HTTP API.
     pub(super) fn web(&self) -> Result<&Arc<dyn Web>, Refusal> {
         let closed = || Refusal::new(Code::Unavailable, "the API of this server is not open");
@@ -139,7 +139,7 @@ impl Clients {
 
 /// `CSIVolume.List`.
 pub(super) async fn list(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     requested: VolumeListRequest,
 ) -> Result<VolumeListResponse, Refusal> {
@@ -159,7 +159,7 @@ pub(super) async fn list(
         requested.min_query_index,
         requested.max_query_time,
     );
-    let answered = clients.ask(call, question).await?;
+    let answered = endpoints.ask(call, question).await?;
     Ok(VolumeListResponse {
         volumes: read(&answered)?,
         next_token: answered.next_token,
@@ -169,7 +169,7 @@ pub(super) async fn list(
 
 /// `CSIVolume.Get`.
 pub(super) async fn get(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     requested: NamedRequest,
 ) -> Result<VolumeGetResponse, Refusal> {
@@ -184,9 +184,9 @@ pub(super) async fn get(
         requested.min_query_index,
         requested.max_query_time,
     );
-    let Some(answered) = clients.found(call, question).await? else {
+    let Some(answered) = endpoints.found(call, question).await? else {
         return Ok(VolumeGetResponse {
-            index: clients.index_of(CsiVolumes::ID),
+            index: endpoints.index_of(CsiVolumes::ID),
             ..VolumeGetResponse::default()
         });
     };
@@ -200,7 +200,7 @@ pub(super) async fn get(
 
 /// `CSIVolume.Register`.
 pub(super) async fn register(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     requested: VolumesRequest,
 ) -> Result<VolumesResponse, Refusal> {
@@ -208,12 +208,12 @@ pub(super) async fn register(
         .text("region", &requested.region)
         .text("namespace", &requested.namespace);
     question.body = written("Volumes", &requested.volumes)?;
-    volumes(clients.ask(call, question).await?)
+    volumes(endpoints.ask(call, question).await?)
 }
 
 /// `CSIVolume.Create`: one after the other, until one is refused.
 pub(super) async fn create(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     requested: VolumesRequest,
 ) -> Result<VolumesResponse, Refusal> {
@@ -229,7 +229,7 @@ pub(super) async fn create(
             .text("region", &requested.region)
             .text("namespace", &requested.namespace);
         question.body = written("Volumes", &[volume])?;
-        let one = volumes(clients.ask(call.clone(), question).await?)?;
+        let one = volumes(endpoints.ask(call.clone(), question).await?)?;
         made.volumes.to_mut().extend(one.volumes.into_vec());
         made.warnings.push_str(&one.warnings);
         made.index = one.index;
@@ -246,28 +246,28 @@ fn volumes(answered: Answered) -> Result<VolumesResponse, Refusal> {
 
 /// `CSIVolume.Deregister`.
 pub(super) async fn deregister(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     requested: VolumeIdsRequest,
 ) -> Result<WriteResponse, Refusal> {
     let force = requested.force;
     let end = |question: Question| question.flag("force", force);
-    one_by_one(&clients, call, &requested, (&[], end)).await
+    one_by_one(&endpoints, call, &requested, (&[], end)).await
 }
 
 /// `CSIVolume.Delete`.
 pub(super) async fn delete(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     requested: VolumeIdsRequest,
 ) -> Result<WriteResponse, Refusal> {
     let secrets = in_head(&requested.secrets)?;
     let end = |question: Question| question.header(SECRETS, secrets.clone());
-    one_by_one(&clients, call, &requested, (&["delete"], end)).await
+    one_by_one(&endpoints, call, &requested, (&["delete"], end)).await
 }
 
 async fn one_by_one(
-    clients: &Arc<Clients>,
+    endpoints: &Arc<ClientEndpoints>,
     call: Call,
     requested: &VolumeIdsRequest,
     (verb, end): (&[&str], impl Fn(Question) -> Question),
@@ -282,14 +282,14 @@ async fn one_by_one(
         let question = Question::new(Method::DELETE, &path)
             .text("region", &requested.region)
             .text("namespace", &requested.namespace);
-        index = clients.ask(call.clone(), end(question)).await?.index;
+        index = endpoints.ask(call.clone(), end(question)).await?.index;
     }
     Ok(WriteResponse { index })
 }
 
 /// What a provider has.
 async fn external(
-    clients: &Arc<Clients>,
+    endpoints: &Arc<ClientEndpoints>,
     call: Call,
     requested: &ExternalRequest,
     what: &str,
@@ -301,31 +301,31 @@ async fn external(
         .number("per_page", requested.per_page)
         .text("next_token", &requested.next_token)
         .header(SECRETS, in_head(&requested.secrets)?);
-    clients.ask(call, question).await
+    endpoints.ask(call, question).await
 }
 
 /// `CSIVolume.ListExternal`.
 pub(super) async fn list_external(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     requested: ExternalRequest,
 ) -> Result<ExternalResponse, Refusal> {
-    let answered = external(&clients, call, &requested, "external").await?;
+    let answered = external(&endpoints, call, &requested, "external").await?;
     read(&answered)
 }
 
 /// `CSIVolume.ListSnapshots`.
 pub(super) async fn list_snapshots(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     requested: ExternalRequest,
 ) -> Result<SnapshotsResponse, Refusal> {
-    read(&external(&clients, call, &requested, "snapshot").await?)
+    read(&external(&endpoints, call, &requested, "snapshot").await?)
 }
 
 /// `CSIVolume.CreateSnapshot`.
 pub(super) async fn create_snapshots(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     requested: SnapshotsRequest,
 ) -> Result<SnapshotsResponse, Refusal> {
@@ -333,12 +333,12 @@ pub(super) async fn create_snapshots(
         .text("region", &requested.region)
         .text("namespace", &requested.namespace);
     question.body = written("Snapshots", &requested.snapshots)?;
-    read(&clients.ask(call, question).await?)
+    read(&endpoints.ask(call, question).await?)
 }
 
 /// `CSIVolume.DeleteSnapshot`: one after the other, until one is refused.
 pub(super) async fn delete_snapshots(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     requested: SnapshotsRequest,
 ) -> Result<Done, Refusal> {
@@ -353,14 +353,14 @@ pub(super) async fn delete_snapshots(
             .text("plugin_id", &snapshot.plugin_id)
             .text("snapshot_id", &snapshot.id)
             .header(SECRETS, in_head(&secrets)?);
-        clients.ask(call.clone(), question).await?;
+        endpoints.ask(call.clone(), question).await?;
     }
     Ok(Done {})
 }
 
 /// `CSIPlugin.List`.
 pub(super) async fn list_plugins(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     requested: PluginListRequest,
 ) -> Result<PluginListResponse, Refusal> {
@@ -377,7 +377,7 @@ pub(super) async fn list_plugins(
         requested.min_query_index,
         requested.max_query_time,
     );
-    let answered = clients.ask(call, question).await?;
+    let answered = endpoints.ask(call, question).await?;
     Ok(PluginListResponse {
         plugins: read(&answered)?,
         next_token: answered.next_token,
@@ -387,7 +387,7 @@ pub(super) async fn list_plugins(
 
 /// `CSIPlugin.Get`.
 pub(super) async fn get_plugin(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     requested: NamedRequest,
 ) -> Result<PluginGetResponse, Refusal> {
@@ -402,34 +402,34 @@ pub(super) async fn get_plugin(
         requested.min_query_index,
         requested.max_query_time,
     );
-    Ok(match clients.found(call, question).await? {
+    Ok(match endpoints.found(call, question).await? {
         Some(answered) => PluginGetResponse {
             plugin: Some(read(&answered)?),
             index: answered.index,
         },
         None => PluginGetResponse {
             plugin: None,
-            index: clients.index_of(CsiPlugins::ID),
+            index: endpoints.index_of(CsiPlugins::ID),
         },
     })
 }
 
 /// `CSIPlugin.Delete`: no route of the HTTP API does it; for managers.
 pub(super) async fn delete_plugin(
-    clients: Arc<Clients>,
+    endpoints: Arc<ClientEndpoints>,
     call: Call,
     requested: NamedRequest,
 ) -> Result<WriteResponse, Refusal> {
-    let allowed = clients
+    let allowed = endpoints
         .authorize_token(&call, Identity::is_management)
         .await?;
     let command = DeleteCsiPlugin { id: requested.id };
-    let index = clients.server.submit(&allowed, command).await?;
+    let index = endpoints.server.submit(&allowed, command).await?;
     Ok(WriteResponse { index })
 }
 
-impl Clients {
+impl ClientEndpoints {
     fn index_of(&self, table: u16) -> u64 {
-        self.server.projections.view().table_index_of(table)
+        self.server.projections.view().last_changed_at(table)
     }
 }

@@ -105,7 +105,7 @@ impl CachedToken {
 type Stamp = [u64; 3];
 
 fn stamp(view: &View) -> Stamp {
-    [AclTokens::ID, AclRoles::ID, AclPolicies::ID].map(|table| view.table_index_of(table))
+    [AclTokens::ID, AclRoles::ID, AclPolicies::ID].map(|table| view.last_changed_at(table))
 }
 
 /// The name of a policy and the index it was last changed at.
@@ -236,7 +236,7 @@ impl Resolver {
 
     /// A role; none where it is gone.
     fn role(&self, view: &View, id: &str) -> Result<Option<Arc<AclRole>>, StorageError> {
-        let now = view.table_index_of(AclRoles::ID);
+        let now = view.last_changed_at(AclRoles::ID);
         if let Some((_, role)) = self.roles.lock().get(id).filter(|seen| seen.0 == now) {
             return Ok(role.clone());
         }
@@ -248,7 +248,7 @@ impl Resolver {
 
     /// A policy as it was last written; none where there is none.
     fn policy(&self, view: &View, name: &str) -> Result<Option<Arc<CachedPolicy>>, StorageError> {
-        let now = view.table_index_of(AclPolicies::ID);
+        let now = view.last_changed_at(AclPolicies::ID);
         let seen = self.policies.lock().get(name).cloned();
         let before = match seen {
             Some((then, known)) if then == now => return Ok(known),

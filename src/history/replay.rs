@@ -16,7 +16,7 @@ use drover_projections::{
     DatabaseOptions, Fold, Projections, StorageError, TableDigest, View, Writer,
 };
 
-use crate::log::{LogError, ReadOnlyLog, Readable};
+use crate::log::{LogError, ReadOnlyLog, ReadableLog};
 use crate::raft::snapshot::{SnapshotDir, SnapshotHead};
 
 /// Events applied at a time.
@@ -219,7 +219,7 @@ fn unfold_fast(
 
 /// Lets a fold that stands just before the index `from` continue up to `last`, and commits it.
 fn fold_up_to(
-    log: &dyn Readable,
+    log: &dyn ReadableLog,
     (mut fold, from): (Fold, u64),
     last: u64,
     progress: &mut dyn FnMut(u64, u64),
@@ -266,7 +266,7 @@ pub fn unfold(
 /// # Errors
 /// As [`replay`]; a `last` below what there is.
 pub fn unfold_on(
-    log: &dyn Readable,
+    log: &dyn ReadableLog,
     last: u64,
     writer: Writer,
     progress: &mut dyn FnMut(u64, u64),
@@ -282,7 +282,7 @@ pub fn unfold_on(
 /// # Errors
 /// As [`replay`].
 pub fn go_on(
-    log: &dyn Readable,
+    log: &dyn ReadableLog,
     from: u64,
     last: u64,
     writer: &mut Writer,
@@ -312,7 +312,10 @@ pub(crate) fn lay(base: &SnapshotDir, writer: &mut Writer) -> Result<u64, Replay
 ///
 /// # Errors
 /// A log that begins above zero with no such state; files that cannot be read.
-pub fn foundation(log_dir: &Path, log: &dyn Readable) -> Result<Option<SnapshotDir>, ReplayError> {
+pub fn foundation(
+    log_dir: &Path,
+    log: &dyn ReadableLog,
+) -> Result<Option<SnapshotDir>, ReplayError> {
     let (first, epoch) = (log.bounds().0, log.epoch());
     match foundations(log_dir, log)?.into_iter().next() {
         None if first != epoch.first_index && first != 0 => Err(ReplayError::NoBeginning { first }),
@@ -325,7 +328,7 @@ pub fn foundation(log_dir: &Path, log: &dyn Readable) -> Result<Option<SnapshotD
 ///
 /// # Errors
 /// Files that cannot be read.
-pub fn foundations(log_dir: &Path, log: &dyn Readable) -> Result<Vec<SnapshotDir>, ReplayError> {
+pub fn foundations(log_dir: &Path, log: &dyn ReadableLog) -> Result<Vec<SnapshotDir>, ReplayError> {
     let (first, epoch) = (log.bounds().0, log.epoch());
     if first == 0 {
         return Ok(Vec::new());
@@ -406,7 +409,7 @@ pub(crate) fn open(log_dir: &Path, to: Option<u64>) -> Result<ReadOnlyLog, Repla
 
 /// Applies a part of the log in batches.
 fn fold(
-    log: &dyn Readable,
+    log: &dyn ReadableLog,
     from: u64,
     last: u64,
     writer: &mut Writer,
@@ -428,7 +431,7 @@ pub(crate) fn reached(batch: &[Recorded]) -> u64 {
 /// continues from. Answers the next index too.
 pub(crate) fn begin(
     log_dir: &Path,
-    log: &dyn Readable,
+    log: &dyn ReadableLog,
     writer: Writer,
     memory: usize,
 ) -> Result<(Fold, u64), ReplayError> {
@@ -454,7 +457,7 @@ pub(crate) fn begin(
 /// # Errors
 /// As [`replay`]; the first error of `apply` ends it.
 pub fn feed(
-    log: &dyn Readable,
+    log: &dyn ReadableLog,
     from: u64,
     last: u64,
     apply: &mut dyn FnMut(&[Recorded]) -> Result<(), ReplayError>,
@@ -476,7 +479,7 @@ pub fn feed(
 
 /// Sends the entries `from..=last` in batches; answers the index after the last one sent.
 fn read(
-    log: &dyn Readable,
+    log: &dyn ReadableLog,
     from: u64,
     last: u64,
     tx: &mpsc::SyncSender<Vec<Recorded>>,

@@ -10,7 +10,7 @@ use crate::error::{Code, Refusal};
 /// The empty list, at the index of its table; a broken filter is refused all the same.
 pub(super) fn empty(read: &Read<'_>, table: u16) -> Result<Answer, Refusal> {
     list::filter(read.options)?;
-    Ok(Answer::of(JSON, "[]".to_owned()).at(read.view.table_index_of(table)))
+    Ok(Answer::of(JSON, "[]".to_owned()).at(read.view.last_changed_at(table)))
 }
 
 /// A route of another edition.

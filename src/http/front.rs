@@ -397,7 +397,7 @@ pub(super) fn check_region(api: &Api, request: &Request) -> Result<(), Refusal> 
 pub(super) fn table_index(view: &View, tables: &[u16]) -> u64 {
     tables
         .iter()
-        .map(|table| view.table_index_of(*table))
+        .map(|table| view.last_changed_at(*table))
         .max()
         .unwrap_or_default()
 }

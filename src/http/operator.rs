@@ -100,7 +100,7 @@ pub(super) fn digests(read: &Read<'_>) -> Result<Answer, Refusal> {
             json!({
                 "Table": table.table,
                 "Name": table.name,
-                "Index": read.view.table_index_of(table.table),
+                "Index": read.view.last_changed_at(table.table),
                 "Digest": table.digest.to_hex(),
             })
         })

@@ -64,7 +64,7 @@ impl Rendered {
         let hash = FixedState::default().hash_one(&key);
         let shard = &self.shards[hash as usize % SHARDS];
         let known = shard.lock().objects.get(&key).cloned();
-        let table_index = read.view.table_index_of(table);
+        let table_index = read.view.last_changed_at(table);
         if let Some(known) = &known
             && known.seen.load(Ordering::Relaxed) == table_index
         {

@@ -114,7 +114,7 @@ where
 
 /// The names that begin with the prefix, from the page's start on.
 pub(super) fn named(options: &ReadOptions) -> Scan {
-    let scan = Scan::prefix(Prefix::new().open(options.prefix()));
+    let scan = Scan::prefix(Prefix::new().str_prefix(options.prefix()));
     let scan = match options.next_token() {
         "" => scan,
         token => scan.from(Prefix::new().str(token).as_bytes()),

@@ -67,8 +67,8 @@ impl Sight {
     }
 
     /// The same of a table by its number.
-    pub(super) fn table_index_of(&self, table: u16) -> u64 {
-        self.view.table_index_of(table)
+    pub(super) fn last_changed_at(&self, table: u16) -> u64 {
+        self.view.last_changed_at(table)
     }
 
     /// One row.

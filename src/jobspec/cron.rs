@@ -26,8 +26,8 @@ const ALIASES: [(&str, &str); 7] = [
 /// Years looked ahead: every combination of day and weekday comes up within forty.
 const LOOKAHEAD_YEARS: i16 = 40;
 /// How many expressions a job may have, and how long each may be, in bytes.
-const MAX_SPECS: usize = 64;
-const MAX_SPEC: usize = 1_024;
+const MAX_SPEC_COUNT: usize = 64;
+const MAX_SPEC_BYTES: usize = 1_024;
 const SECOND_NANOS: i64 = 1_000_000_000;
 
 struct Range {
@@ -106,12 +106,12 @@ enum Special {
 }
 
 impl CronField {
-    fn takes(&self, value: u32) -> bool {
+    fn matches(&self, value: u32) -> bool {
         self.any || self.values.contains(&value)
     }
 
-    fn takes_day(&self, number: u32, date: Date) -> bool {
-        self.takes(number) || self.days.iter().any(|day| day.is(date))
+    fn matches_day(&self, number: u32, date: Date) -> bool {
+        self.matches(number) || self.days.iter().any(|day| day.is(date))
     }
 }
 
@@ -295,15 +295,15 @@ impl CronFields {
         }
     }
 
-    /// The first day from this one on, none after the last year. Years and months that are not
-    /// taken are passed over as a whole.
+    /// The first day from this one on, none after the last year. Years and months that do not match
+    /// are skipped as a whole.
     fn day(&self, mut date: Date, last: i16) -> Option<Date> {
         while date.year() <= last {
-            if !self.years.takes(u32::from(date.year().unsigned_abs())) {
+            if !self.years.matches(u32::from(date.year().unsigned_abs())) {
                 date = date.last_of_year().tomorrow().ok()?;
-            } else if !self.months.takes(u32::from(date.month().unsigned_abs())) {
+            } else if !self.months.matches(u32::from(date.month().unsigned_abs())) {
                 date = date.last_of_month().tomorrow().ok()?;
-            } else if !self.takes(date) {
+            } else if !self.matches(date) {
                 date = date.tomorrow().ok()?;
             } else {
                 return Some(date);
@@ -313,13 +313,13 @@ impl CronFields {
     }
 
     /// Days: of the month or of the week, whichever fits if both are restricted.
-    fn takes(&self, date: Date) -> bool {
+    fn matches(&self, date: Date) -> bool {
         let day = u32::from(date.day().unsigned_abs());
-        let of_month = self.days.takes_day(day, date);
-        let of_week = self.weekdays.takes_day(weekday(date), date);
+        let of_month = self.days.matches_day(day, date);
+        let of_week = self.weekdays.matches_day(weekday(date), date);
         let both = !self.days.any && !self.weekdays.any;
-        self.years.takes(u32::from(date.year().unsigned_abs()))
-            && self.months.takes(u32::from(date.month().unsigned_abs()))
+        self.years.matches(u32::from(date.year().unsigned_abs()))
+            && self.months.matches(u32::from(date.month().unsigned_abs()))
             && if both {
                 of_month || of_week
             } else {
@@ -331,13 +331,14 @@ impl CronFields {
     fn times(&self, from: Time) -> impl Iterator<Item = Time> {
         let (hour, from) = (from.hour(), from.with().subsec_nanosecond(0).build());
         let from = from.unwrap_or_else(|_| Time::midnight());
-        let hours = (hour..24).filter(move |hour| self.hours.takes(u32::from(hour.unsigned_abs())));
+        let hours =
+            (hour..24).filter(move |hour| self.hours.matches(u32::from(hour.unsigned_abs())));
         let times = hours.flat_map(move |hour| {
             let minutes =
-                (0..60_i8).filter(move |m| self.minutes.takes(u32::from(m.unsigned_abs())));
+                (0..60_i8).filter(move |m| self.minutes.matches(u32::from(m.unsigned_abs())));
             minutes.flat_map(move |minute| {
                 let seconds =
-                    (0..60_i8).filter(move |s| self.seconds.takes(u32::from(s.unsigned_abs())));
+                    (0..60_i8).filter(move |s| self.seconds.matches(u32::from(s.unsigned_abs())));
                 seconds.filter_map(move |second| Time::new(hour, minute, second, 0).ok())
             })
         });
@@ -351,15 +352,15 @@ impl CronFields {
 /// The limit.
 pub fn check_limits(periodic: &PeriodicConfig) -> Result<(), String> {
     let count = periodic.specs.len();
-    if count > MAX_SPECS {
+    if count > MAX_SPEC_COUNT {
         return Err(format!(
-            "a periodic job has {count} cron specs; at most {MAX_SPECS} are accepted"
+            "a periodic job has {count} cron specs; at most {MAX_SPEC_COUNT} are accepted"
         ));
     }
     let longest = specs(periodic).map(String::len).max().unwrap_or(0);
-    if longest > MAX_SPEC {
+    if longest > MAX_SPEC_BYTES {
         return Err(format!(
-            "a cron spec is {longest} bytes long; at most {MAX_SPEC} are accepted"
+            "a cron spec is {longest} bytes long; at most {MAX_SPEC_BYTES} are accepted"
         ));
     }
     Ok(())
@@ -370,15 +371,16 @@ fn specs(periodic: &PeriodicConfig) -> impl Iterator<Item = &String> {
     one.into_iter().chain(periodic.specs.iter())
 }
 
-/// What a periodic job's specification comes to, read once.
+/// The parsed schedules of a periodic job, and their time zone.
 #[derive(Clone, Debug)]
-pub struct Launches {
+pub struct LaunchSchedule {
     zone: TimeZone,
     schedules: Vec<Schedule>,
 }
 
-impl Launches {
-    /// Those of a specification. Invalid expressions are skipped: registration refused them.
+impl LaunchSchedule {
+    /// The schedules of a specification. Invalid expressions are skipped: registration refused
+    /// them.
     ///
     /// # Errors
     /// An unknown time zone, or a specification above the limits ([`check_limits`]).
@@ -411,7 +413,7 @@ impl Launches {
 /// specification is invalid.
 #[must_use]
 pub fn next_launch(periodic: &PeriodicConfig, after: i64) -> Option<i64> {
-    Launches::of(periodic).ok()?.after(after)
+    LaunchSchedule::of(periodic).ok()?.after(after)
 }
 
 fn field(text: &str, range: &Range) -> Result<CronField, String> {
@@ -446,17 +448,17 @@ fn item(text: &str, range: &Range, field: &mut CronField) -> Option<()> {
         (from, if step.is_some() { range.high } else { from })
     };
     let step = usize::try_from(step.unwrap_or(1)).ok()?;
-    let sunday = range.name == WEEKDAY.name;
+    let is_weekday_field = range.name == WEEKDAY.name;
     field.values.extend(
         (from..=to)
             .step_by(step)
-            .map(|n| if sunday { n % 7 } else { n }),
+            .map(|n| if is_weekday_field { n % 7 } else { n }),
     );
     (from <= to).then_some(())
 }
 
-/// A day that a number alone does not name: none where it is a number; none inside where it is
-/// wrong.
+/// Parses a day that a number alone does not name. `None` if the text is not such a form,
+/// `Some(None)` if it is but its value is invalid.
 fn special(upper: &str, range: &Range) -> Option<Option<Special>> {
     if range.name == DAY.name {
         return match upper {

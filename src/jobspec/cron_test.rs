@@ -207,12 +207,12 @@ fn so_many_expressions_of_such_a_length_are_looked_through() {
         ..PeriodicConfig::default()
     };
     assert_eq!(
-        check_limits(&with(MAX_SPECS, "* * * * *".to_owned())),
+        check_limits(&with(MAX_SPEC_COUNT, "* * * * *".to_owned())),
         Ok(())
     );
-    let many = check_limits(&with(MAX_SPECS + 1, "* * * * *".to_owned())).unwrap_err();
+    let many = check_limits(&with(MAX_SPEC_COUNT + 1, "* * * * *".to_owned())).unwrap_err();
     assert!(many.contains("has 65 cron specs"), "{many}");
     let long = check_limits(&with(1, format!("{}1 * * * *", "1,".repeat(600)))).unwrap_err();
     assert!(long.contains("1209 bytes"), "{long}");
-    assert!(Launches::of(&with(MAX_SPECS + 1, "@daily".to_owned())).is_err());
+    assert!(LaunchSchedule::of(&with(MAX_SPEC_COUNT + 1, "@daily".to_owned())).is_err());
 }

@@ -18,7 +18,7 @@ use super::open::{self, OpenReport};
 use super::options::LogOptions;
 use super::scan::{EntrySource, Scan};
 use super::segment::SegmentInfo;
-use super::set::SegmentSet;
+use super::segment_set::SegmentSet;
 use super::state::{DiskSpace, Job, LogShared, OnSynced};
 use super::tree::{CompactRange, Hash};
 use super::writer::Writer;

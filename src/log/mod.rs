@@ -2,12 +2,15 @@
 //!
 //! What it is: an append-only sequence of entries, numbered without gaps, of which everything that
 //! was reported durable survives any crash. [`LogEngine`] writes, [`ReadOnlyLog`] reads the same
-//! files from another process while a server runs, [`tools`] folds them for the command line.
+//! files from another process while a server runs, [`tools`] reads and checks them for the command
+//! line.
 //!
 //! What it must not know: Raft, events, projections. An [`Entry`] is an index, a registered kind,
-//! a time, and bytes: it counts the entries of each kind, and knows the first and last time of a
-//! segment. Vote, committed position and purge position are opaque local records. The server's log,
-//! the client's journal and the request log are all this engine with other [`LogOptions`].
+//! a time, and bytes. Of kind and time the log uses only this: it counts the entries of each kind,
+//! keeps the earliest and latest time of each segment, and finds entries by time. Vote, committed
+//! position and purge position are *local records*: values of this server, named by the caller,
+//! opaque to the log, stored in its files and not part of the sequence. The server's log, the
+//! client's journal and the request log are all this engine with other [`LogOptions`].
 //!
 //! Invariants:
 //! 1. One thread writes. A batch takes all that is queued, writes it with one `pwrite`, syncs
@@ -43,7 +46,7 @@ mod rotate;
 mod scan;
 mod sealed;
 mod segment;
-mod set;
+mod segment_set;
 mod state;
 mod times;
 pub mod tools;
@@ -52,7 +55,8 @@ mod writer;
 
 #[cfg(test)]
 extern crate self as drover_log;
-/// The crate of this name, over the log that is tested.
+/// The source of the crate `drover-fake-disk`, compiled into these tests too; the alias above makes
+/// its paths `drover_log::…` mean this crate.
 #[cfg(test)]
 pub mod fake;
 
@@ -68,12 +72,14 @@ pub use engine::LogEngine;
 pub use error::LogError;
 pub use file::parent_dir;
 pub use file::{FileLayer, LogFile, RealFiles};
-pub use format::{Entry, Epoch, JOINED_MARKER};
+// An empty file of this name in a log's directory says that its dropped segments lie there again.
+pub use format::JOINED_MARKER;
+pub use format::{Entry, Epoch};
 pub use open::{OpenReport, TruncatedTail};
 pub use options::{LogOptions, OnFull};
 pub use readonly::ReadOnlyLog;
 pub use retention::RetentionPolicy;
-pub use scan::{Readable, Scan};
+pub use scan::{ReadableLog, Scan};
 pub use segment::SegmentInfo;
 pub use state::{DiskSpace, OnSynced};
 pub use times::{last_index_at_or_before, time_of};

@@ -15,7 +15,7 @@ use super::format::{
 use super::options::LogOptions;
 use super::sealed::SealedSegment;
 use super::segment::{Frames, OpenSegment, ScanEnd, Segment, scan_frames};
-use super::set::SegmentSet;
+use super::segment_set::SegmentSet;
 use super::state::{LogState, Position};
 use super::tree::{CompactRange, Tree, leaf_hash};
 use super::writer::Active;

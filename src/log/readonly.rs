@@ -14,7 +14,7 @@ use super::open::{Locals, Names, names, scan_open};
 use super::scan::{EntrySource, Scan};
 use super::sealed::SealedSegment;
 use super::segment::{Segment, SegmentInfo};
-use super::set::SegmentSet;
+use super::segment_set::SegmentSet;
 use super::tree::CompactRange;
 
 const MAX_BODY: usize = 64 << 20;

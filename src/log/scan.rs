@@ -17,7 +17,7 @@ pub(super) trait EntrySource {
 }
 
 /// A log that can be read in order: a server's own, or its files from outside.
-pub trait Readable: Sync {
+pub trait ReadableLog: Sync {
     /// The entries from `from` to the end as it is now.
     fn scan(&self, from: u64) -> Scan<'_>;
     /// One entry; `None` beyond the end.
@@ -30,7 +30,7 @@ pub trait Readable: Sync {
     fn epoch(&self) -> Epoch;
 }
 
-impl Readable for ReadOnlyLog {
+impl ReadableLog for ReadOnlyLog {
     fn scan(&self, from: u64) -> Scan<'_> {
         ReadOnlyLog::scan(self, from)
     }
@@ -48,7 +48,7 @@ impl Readable for ReadOnlyLog {
     }
 }
 
-impl Readable for LogEngine {
+impl ReadableLog for LogEngine {
     fn scan(&self, from: u64) -> Scan<'_> {
         LogEngine::scan(self, from)
     }

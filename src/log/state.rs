@@ -13,7 +13,7 @@ use super::format::{Entry, Epoch};
 use super::housekeeper::HousekeeperState;
 use super::options::{LogOptions, OnFull};
 use super::scan::EntrySource;
-use super::set::SegmentSet;
+use super::segment_set::SegmentSet;
 use super::tree::{CompactRange, Tree};
 
 /// Called once, when what a call requested is durable or has failed. It runs on the writer's thread

@@ -4,14 +4,14 @@
 //! the first that has one are older than everything. Times run forward with the index.
 
 use super::error::LogError;
-use super::scan::Readable;
+use super::scan::ReadableLog;
 
 /// The time of an entry: its own, or that of the last before it that has one, Unix nanoseconds.
 /// None where no entry that can be read has one; beyond the end it is the time of the last.
 ///
 /// # Errors
 /// The log cannot be read, or loses its beginning meanwhile.
-pub fn time_of(log: &dyn Readable, index: u64) -> Result<Option<i64>, LogError> {
+pub fn time_of(log: &dyn ReadableLog, index: u64) -> Result<Option<i64>, LogError> {
     let (first, next) = log.bounds();
     let end = index.saturating_add(1).min(next);
     for at in (first..end).rev() {
@@ -29,7 +29,7 @@ pub fn time_of(log: &dyn Readable, index: u64) -> Result<Option<i64>, LogError> 
 /// # Errors
 /// As [`time_of`].
 pub fn last_index_at_or_before(
-    log: &dyn Readable,
+    log: &dyn ReadableLog,
     time: i64,
     last: u64,
 ) -> Result<Option<u64>, LogError> {

@@ -1,5 +1,5 @@
-//! Periodic checkpoints of each table's live keys; a historical list query starts from the nearest
-//! one.
+//! The set of each table's live keys, kept at every mark; a historical list query starts from the
+//! nearest one.
 //!
 //! At every 65,536th index each table's set is made from the one before it
 //! ([`drover_projections::Projections::build_due_live_sets`]). Every server does it for its own
@@ -15,8 +15,8 @@ use serde_json::json;
 
 use super::runner::{Activation, Context, Failure, Reactor, Scope};
 
-/// How long it waits where no checkpoint was due: while events come, each of them would wake it.
-const GRAIN: Duration = Duration::from_secs(2);
+/// The pause after a look that found no set due; without it every applied event would cause a look.
+const MIN_PAUSE: Duration = Duration::from_secs(2);
 /// When it looks again if no event wakes it.
 const IDLE: Duration = Duration::from_secs(300);
 
@@ -47,7 +47,7 @@ impl Reactor for LiveKeySets {
             match made {
                 // There may be more to make at the next mark.
                 Some(mark) => *self.newest.lock() = Some(mark),
-                None => tokio::time::sleep(GRAIN).await,
+                None => tokio::time::sleep(MIN_PAUSE).await,
             }
             Ok(Activation {
                 sleep: made.map_or(IDLE, |_| Duration::ZERO),

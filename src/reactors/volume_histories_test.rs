@@ -191,7 +191,7 @@ impl History<'_> {
         self.calls.push(tokio::spawn(async move {
             let origin = Origin::default();
             let _ = volumes
-                .give_back(("default", &volume), &claim, &origin)
+                .release_by_node(("default", &volume), &claim, &origin)
                 .await;
         }));
     }

@@ -14,7 +14,7 @@ use tokio::time::sleep_until;
 
 use super::in_doubt::CallStep;
 use super::{
-    ClaimKey, Key, StepError, Volumes, attachment_node, external_node, filled, keeps_attached,
+    ClaimKey, Key, StepError, Volumes, attachment_node, external_node, keeps_attached, or_empty,
     set_last_error,
 };
 use crate::commands::csi::ClaimVolume;
@@ -23,7 +23,7 @@ use crate::proposer::Origin;
 use crate::rpc::csi::{ControllerAttachVolume, ControllerAttachVolumeRequest};
 
 /// The step, as errors begin.
-const PUBLISH: &str = "controller publish: ";
+const PUBLISH_STEP: &str = "controller publish: ";
 
 /// A claim that was taken.
 #[derive(Clone, Debug)]
@@ -110,7 +110,7 @@ impl Volumes {
     ///
     /// # Errors
     /// The allocation does not hold it attached and to write to it.
-    pub async fn expanded(
+    pub async fn record_node_expansion(
         &self,
         claim: &CsiVolumeClaimed,
         growth: i64,
@@ -148,7 +148,7 @@ impl Volumes {
                     alloc.alloc.node_id
                 );
                 return Err(StepError {
-                    step: PUBLISH,
+                    step: PUBLISH_STEP,
                     text,
                     code: crate::error::Code::Unavailable,
                 });
@@ -196,14 +196,14 @@ impl Volumes {
         let requested = ControllerAttachVolumeRequest {
             plugin_id: row.plugin_id.clone(),
             controller_node_id: String::new(),
-            volume_id: volume.plugin_name().to_owned(),
+            volume_id: volume.name_at_plugin().to_owned(),
             client_csi_node_id: held.external_node_id.clone(),
             read_only: reads_only(&access_mode) && self.attaches_read_only(&row.plugin_id)?,
             attachment_mode,
             access_mode,
             mount_options: row.mount_options.clone(),
             secrets: self.secrets(&volume)?,
-            volume_context: filled(&row.context),
+            volume_context: or_empty(&row.context),
         };
         let call = self.in_doubt.record_start(CallStep::Attach, at);
         let calls = &self.plugin_calls;
@@ -213,7 +213,7 @@ impl Volumes {
         if all_answered {
             call.answered();
         }
-        let context = answer.map_err(StepError::of(PUBLISH))?.publish_context;
+        let context = answer.map_err(StepError::of(PUBLISH_STEP))?.publish_context;
         let mut attached = held;
         attached.published = true;
         attached.publish_context.clone_from(&context);

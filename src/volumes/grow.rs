@@ -33,15 +33,21 @@ pub(super) struct Expansions<'o> {
     grown: Vec<Grown>,
     /// The index of the last that is recorded.
     index: u64,
-    /// How they are recorded: with the step, as errors begin, and in whose name.
-    pub(super) by: (&'static str, &'o Origin),
+    /// The prefix of errors of the step that records them.
+    pub(super) step: &'static str,
+    /// In whose name they are recorded.
+    pub(super) origin: &'o Origin,
 }
 
 impl<'o> Expansions<'o> {
     /// Holds no growth yet.
-    pub(super) fn of(by: (&'static str, &'o Origin)) -> Self {
-        let (grown, index) = (Vec::new(), 0);
-        Self { grown, index, by }
+    pub(super) fn of(step: &'static str, origin: &'o Origin) -> Self {
+        Self {
+            grown: Vec::new(),
+            index: 0,
+            step,
+            origin,
+        }
     }
 }
 
@@ -113,7 +119,7 @@ impl Volumes {
         expansions: &mut Expansions<'_>,
     ) -> Result<Option<CsiVolume>, StepError> {
         let (key, least) = (key_of(&volume), volume.requested_capacity_min);
-        let origin = expansions.by.1;
+        let origin = expansions.origin;
         let before = known.row.node_expansion;
         let secrets = self.secrets_with(&known, &volume)?;
         // Allocations that have it already get no news of it until its size is recorded.
@@ -157,7 +163,7 @@ impl Volumes {
             }
         };
         expansions.index = self
-            .record_registration(vec![volume.clone()], expansions.by)
+            .record_registration(vec![volume.clone()], (expansions.step, origin))
             .await?;
         call.grown(volume.capacity);
         if by_nodes || before != 0 {
@@ -213,7 +219,7 @@ impl Volumes {
         let requested = ControllerExpandVolumeRequest {
             plugin_id: row.plugin_id.clone(),
             controller_node_id: String::new(),
-            external_volume_id: known.plugin_name().to_owned(),
+            external_volume_id: known.name_at_plugin().to_owned(),
             required_bytes: wanted.requested_capacity_min,
             limit_bytes: wanted.requested_capacity_max,
             secrets,
@@ -268,7 +274,7 @@ impl Volumes {
         &self,
         expansions: Expansions<'_>,
     ) -> Result<u64, StepError> {
-        let origin = expansions.by.1;
+        let origin = expansions.origin;
         let each = expansions.grown.iter();
         let each = each.map(|one| self.grow_where_it_is(one, origin));
         for done in join_all(each).await {
@@ -310,7 +316,7 @@ impl Volumes {
             plugin_id: row.plugin_id.clone(),
             volume_id: row.id.clone(),
             volume_namespace: row.namespace.clone(),
-            external_id: known.plugin_name().to_owned(),
+            external_id: known.name_at_plugin().to_owned(),
             alloc_id: claim.allocation_id.clone(),
             node_id: claim.node_id.clone(),
             attachment_mode: claim.attachment_mode.clone(),

@@ -40,7 +40,10 @@ async fn made() -> World {
 async fn expanded(world: &World, alloc: &str, growth: i64) -> Result<u64, StepError> {
     let claim = requested("data", alloc, ("", mode::WRITE));
     let origin = Origin::default();
-    world.volumes.expanded(&claim, growth, &origin).await
+    world
+        .volumes
+        .record_node_expansion(&claim, growth, &origin)
+        .await
 }
 
 #[tokio::test]

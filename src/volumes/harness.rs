@@ -339,7 +339,7 @@ impl World {
     ) -> Result<u64, StepError> {
         let (place, claim) = (("default", volume), named(alloc, node, mode::WRITE));
         let origin = Origin::default();
-        self.volumes.give_back(place, &claim, &origin).await
+        self.volumes.release_by_node(place, &claim, &origin).await
     }
 
     pub(crate) async fn unpublish(&self, volume: &str, alloc: &str) -> Result<u64, StepError> {

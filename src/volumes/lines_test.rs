@@ -34,8 +34,8 @@ async fn lists_that_hang_hold_up_nobody_who_attaches() {
     let claimed = timeout(LONG, world.claim("data", &alloc)).await;
     claimed.expect("it stands in no line of lists").unwrap();
     // Another plugin has turns of its own, and this one has its back once they are done.
-    assert!(world.volumes.plugin_calls.listing("other").is_ok());
-    assert!(world.volumes.plugin_calls.listing(PLUGIN).is_err());
+    assert!(world.volumes.plugin_calls.listing_permit("other").is_ok());
+    assert!(world.volumes.plugin_calls.listing_permit(PLUGIN).is_err());
     drop(lists);
     let again = join_all((0..LISTS_AT_ONCE).map(|_| list())).now_or_never();
     assert!(again.is_none(), "they are under way");

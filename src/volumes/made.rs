@@ -2,8 +2,8 @@
 
 use drover_events::model::{CsiTopology, CsiTopologyRequest, CsiVolume};
 
-use super::provision::{CREATE, plaintext_secrets};
-use super::{StepError, Volumes, filled};
+use super::provision::{CREATE_STEP, plaintext_secrets};
+use super::{StepError, Volumes, or_empty};
 use crate::error::Refusal;
 use crate::rpc::csi::{
     ControllerCreateVolume, ControllerCreateVolumeRequest, ControllerCreateVolumeResponse,
@@ -29,7 +29,7 @@ impl Volumes {
             name,
             volume_capabilities: volume.requested_capabilities.clone(),
             mount_options: volume.mount_options.clone(),
-            parameters: filled(&volume.parameters),
+            parameters: or_empty(&volume.parameters),
             secrets: plaintext_secrets(&volume),
             capacity_min: volume.requested_capacity_min,
             capacity_max: volume.requested_capacity_max,
@@ -42,7 +42,7 @@ impl Volumes {
             .plugin_calls
             .controller::<ControllerCreateVolume>(requested)
             .await;
-        let answer = answer.map_err(StepError::of(CREATE))?;
+        let answer = answer.map_err(StepError::of(CREATE_STEP))?;
         is_made_from(&volume, &answer)?;
         volume.external_id = answer.external_volume_id;
         volume.capacity = answer.capacity_bytes;
@@ -111,7 +111,7 @@ fn is_made_from(
         of(wanted)
     );
     Err(StepError {
-        step: CREATE,
+        step: CREATE_STEP,
         ..Refusal::by_rule(text).into()
     })
 }

@@ -423,8 +423,8 @@ fn external_node(view: &View, plugin: &str, node: &str) -> Result<String, StepEr
         .unwrap_or_default())
 }
 
-/// Nothing, where a map is nil.
-fn filled(map: &Map<String>) -> Map<String> {
+/// A copy of the map; an empty one if it is nil.
+fn or_empty(map: &Map<String>) -> Map<String> {
     map.iter()
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect()

@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use drover_events::gojson::{List, Map};
 use drover_events::model::{CsiControllerInfo, CsiSnapshot, CsiVolume, CsiVolumeExternalStub};
-use drover_projections::claims as rules;
+use drover_projections::claims;
 use drover_projections::query::csi::{self, PluginNodes, Volume};
 use drover_projections::tables::csi_volumes::{CsiVolumeRow, CsiVolumes};
 use futures_util::FutureExt as _;
 use tokio::time::timeout;
 
 use super::grow::Expansions;
-use super::{Key, PageQuery, StepError, Volumes, filled};
+use super::{Key, PageQuery, StepError, Volumes, or_empty};
 use crate::base::keyed_locks::KeyGuard;
 use crate::commands::csi::{
     DeregisterVolumes, RegisterVolumes, has_namespace, removable, validate,
@@ -30,8 +30,8 @@ use crate::rpc::csi::{
     Secrets,
 };
 
-/// The step, as errors begin.
-pub(super) const CREATE: &str = "controller create volume: ";
+/// The prefix of errors of this step.
+pub(super) const CREATE_STEP: &str = "controller create volume: ";
 /// How long a write waits for the cluster's first key.
 const FIRST_KEY: Duration = Duration::from_secs(5);
 
@@ -50,32 +50,33 @@ impl Volumes {
         let volumes = self.check_request(volumes)?;
         let _guards = self.lock_all(&volumes).await;
         let keys: Vec<_> = volumes.iter().map(key_of).collect();
-        let mut expansions = Expansions::of((CREATE, origin));
-        let rest = async {
-            let mut rest = Vec::new();
+        let mut expansions = Expansions::of(CREATE_STEP, origin);
+        let to_register = async {
+            let mut to_register = Vec::new();
             for volume in volumes {
-                rest.extend(match self.load_not_deleting(&volume)? {
+                to_register.extend(match self.load_not_deleting(&volume)? {
                     Some(known) => self.expand_existing(known, volume, &mut expansions).await?,
                     None => Some(self.create_at_provider(volume).await?),
                 });
             }
-            Ok(rest)
+            Ok(to_register)
         };
-        let rest = Box::pin(rest).await;
-        Box::pin(self.register_and_expand(&keys, rest, expansions)).await
+        let to_register = Box::pin(to_register).await;
+        Box::pin(self.register_and_expand(&keys, to_register, expansions)).await
     }
 
-    /// Registers the rest, beside those that were expanded; all as they are then, and the index of
-    /// the last. Nodes do their part of an expansion, whatever became of the rest.
+    /// Registers `to_register` and completes expansions on nodes, even if the registration fails.
+    /// Returns all requested volumes as they are afterwards, and the index of the last write.
     async fn register_and_expand(
         &self,
         keys: &[Key],
-        rest: Result<Vec<CsiVolume>, StepError>,
+        to_register: Result<Vec<CsiVolume>, StepError>,
         expansions: Expansions<'_>,
     ) -> Result<(Vec<CsiVolume>, u64), StepError> {
-        let recorded = match rest {
-            Ok(rest) if rest.is_empty() => Ok(0),
-            Ok(rest) => self.record_registration(rest, expansions.by).await,
+        let (step, origin) = (expansions.step, expansions.origin);
+        let recorded = match to_register {
+            Ok(volumes) if volumes.is_empty() => Ok(0),
+            Ok(volumes) => self.record_registration(volumes, (step, origin)).await,
             Err(error) => Err(error),
         };
         let grown = self.expand_on_nodes(expansions).await;
@@ -89,8 +90,8 @@ impl Volumes {
         Ok((now, index))
     }
 
-    /// Registers volumes that their provider has already, once a controller says that they can be
-    /// used as they are to be (CSI-02); grows those that are requested to be larger.
+    /// Registers volumes that their provider has already, once a controller has confirmed that they
+    /// can be used as requested (CSI-02); expands those for which a larger size is requested.
     ///
     /// # Errors
     /// A refusal, before any call or of the plugin.
@@ -102,9 +103,9 @@ impl Volumes {
         let volumes = self.check_request(volumes)?;
         let _guards = self.lock_all(&volumes).await;
         let keys: Vec<_> = volumes.iter().map(key_of).collect();
-        let mut expansions = Expansions::of(("", origin));
-        let rest = Box::pin(self.validate_all(volumes, &mut expansions)).await;
-        Box::pin(self.register_and_expand(&keys, rest, expansions)).await
+        let mut expansions = Expansions::of("", origin);
+        let to_register = Box::pin(self.validate_all(volumes, &mut expansions)).await;
+        Box::pin(self.register_and_expand(&keys, to_register, expansions)).await
     }
 
     /// Volumes that may be registered, once a controller has validated each; those that were
@@ -114,7 +115,7 @@ impl Volumes {
         volumes: Vec<CsiVolume>,
         expansions: &mut Expansions<'_>,
     ) -> Result<Vec<CsiVolume>, StepError> {
-        let mut rest = Vec::new();
+        let mut to_register = Vec::new();
         for volume in volumes {
             let known = self.load_not_deleting(&volume)?;
             if let Some(known) = &known {
@@ -123,15 +124,15 @@ impl Volumes {
             }
             let volume = match &known {
                 Some(_) => volume,
-                None => with_topologies(volume)?,
+                None => topologies_from_request(volume)?,
             };
             self.validate_at_controller(&volume, known.as_ref()).await?;
-            rest.extend(match known {
+            to_register.extend(match known {
                 Some(known) => self.expand_existing(known, volume, expansions).await?,
                 None => Some(volume),
             });
         }
-        Ok(rest)
+        Ok(to_register)
     }
 
     /// Deletes a volume at its provider, and then removes it. One that is used is refused before
@@ -146,7 +147,7 @@ impl Volumes {
         secrets: Secrets,
         origin: &Origin,
     ) -> Result<u64, StepError> {
-        let _made = self.provision_locks.lock(key.clone()).await;
+        let _provision_guard = self.provision_locks.lock(key.clone()).await;
         let _guard = self.claim_locks.lock(key.clone()).await;
         self.must_lead()?;
         let volume_key = (key.0.as_str(), key.1.as_str());
@@ -155,15 +156,16 @@ impl Volumes {
         self.require_capability(&plugin, "create and delete volumes", |can| {
             can.supports_create_delete
         })?;
-        let mut with = self.secrets(&volume)?;
-        with.0.extend(secrets.0);
+        let mut all_secrets = self.secrets(&volume)?;
+        all_secrets.0.extend(secrets.0);
         let requested = ControllerDeleteVolumeRequest {
             plugin_id: plugin,
             controller_node_id: String::new(),
-            external_volume_id: volume.plugin_name().to_owned(),
-            secrets: with,
+            external_volume_id: volume.name_at_plugin().to_owned(),
+            secrets: all_secrets,
         };
-        // From now on no leader grants a claim on it; for how long counts from each call.
+        // From now on no leader grants a claim on it. The volume watcher may remove the mark some
+        // time after it was set, so it is set anew before each call.
         let mark_deleting = || async {
             let marked = self.set_deleting(volume_key, true, origin).await;
             marked.map(drop).map_err(Refusal::from)
@@ -175,8 +177,8 @@ impl Volumes {
         let (deleted, all_answered) = reported.await;
         let deleted = deleted.map_err(StepError::of("controller delete volume: "));
         if deleted.is_err() && all_answered && volume.row.deleting == 0 {
-            // It is not deleted, and will not be, unless by a call of an earlier delete: it may be
-            // used again. Where that cannot be recorded, the watcher gives it back.
+            // Every controller called has answered, and no earlier delete was marked: none happens
+            // later, so the mark is removed. If that cannot be written, the volume watcher does it.
             let kept = self.set_deleting(volume_key, false, origin).await;
             drop(kept.inspect_err(
                 |error| tracing::warn!(%error, "the volume stays marked as being deleted"),
@@ -213,7 +215,7 @@ impl Volumes {
         page: PageQuery,
     ) -> Result<(List<CsiVolumeExternalStub>, String), StepError> {
         self.require_capability(plugin, "list volumes", |can| can.supports_list_volumes)?;
-        let _guard = self.plugin_calls.listing(plugin)?;
+        let _permit = self.plugin_calls.listing_permit(plugin)?;
         let requested = ControllerListVolumesRequest {
             plugin_id: plugin.to_owned(),
             controller_node_id: String::new(),
@@ -265,14 +267,14 @@ impl Volumes {
         let mut secrets = self.secrets(&volume)?;
         secrets
             .0
-            .extend(filled(&snapshot.secrets).iter().map(owned));
+            .extend(or_empty(&snapshot.secrets).iter().map(owned));
         let requested = ControllerCreateSnapshotRequest {
             plugin_id: plugin.clone(),
             controller_node_id: String::new(),
-            volume_id: volume.plugin_name().to_owned(),
+            volume_id: volume.name_at_plugin().to_owned(),
             name: snapshot.name.clone(),
             secrets,
-            parameters: filled(&snapshot.parameters),
+            parameters: or_empty(&snapshot.parameters),
         };
         let answer = self
             .plugin_calls
@@ -330,7 +332,7 @@ impl Volumes {
         secrets: Secrets,
     ) -> Result<(List<CsiSnapshot>, String), StepError> {
         self.require_capability(plugin, "list snapshots", |can| can.supports_list_snapshots)?;
-        let _guard = self.plugin_calls.listing(plugin)?;
+        let _permit = self.plugin_calls.listing_permit(plugin)?;
         let requested = ControllerListSnapshotsRequest {
             plugin_id: plugin.to_owned(),
             controller_node_id: String::new(),
@@ -370,11 +372,11 @@ impl Volumes {
     /// Waits until no other request creates, registers, expands or deletes one of these volumes.
     /// The locks are taken in one order, so that requests cannot deadlock.
     async fn lock_all(&self, volumes: &[CsiVolume]) -> Vec<KeyGuard<'_, Key>> {
-        let mut turns = Vec::new();
+        let mut guards = Vec::new();
         for key in volumes.iter().map(key_of).collect::<BTreeSet<Key>>() {
-            turns.push(self.provision_locks.lock(key).await);
+            guards.push(self.provision_locks.lock(key).await);
         }
-        turns
+        guards
     }
 
     /// Refuses a volume whose external id is registered already: two rows would let two writers in,
@@ -400,7 +402,7 @@ impl Volumes {
                 continue;
             };
             let (begins, ends) = match step {
-                CREATE => (
+                CREATE_STEP => (
                     format!("plugin \"{plugin}\" answers with volume \"{name}\", which"),
                     "; give the new one another name",
                 ),
@@ -462,7 +464,7 @@ impl Volumes {
         }
     }
 
-    /// The secrets of a volume as they are once it is described anew.
+    /// The secrets of a known volume, with those of a new description of it over them.
     pub(super) fn secrets_with(
         &self,
         known: &Volume,
@@ -492,15 +494,15 @@ impl Volumes {
             plugin_id: volume.plugin_id.clone(),
             controller_node_id: String::new(),
             volume_id: match (volume.external_id.as_str(), known) {
-                ("", Some(known)) => known.plugin_name().to_owned(),
+                ("", Some(known)) => known.name_at_plugin().to_owned(),
                 ("", None) => volume.id.clone(),
                 (external, _) => external.to_owned(),
             },
             volume_capabilities: volume.requested_capabilities.clone(),
             mount_options: volume.mount_options.clone(),
             secrets,
-            parameters: filled(&volume.parameters),
-            context: filled(&volume.context),
+            parameters: or_empty(&volume.parameters),
+            context: or_empty(&volume.context),
         };
         let valid = self
             .plugin_calls
@@ -529,9 +531,9 @@ impl Volumes {
             sealed.push(volume);
         }
         let plugins: BTreeSet<_> = sealed.iter().map(|volume| &volume.plugin_id).collect();
-        let mut turns = Vec::new();
+        let mut guards = Vec::new();
         for plugin in plugins {
-            turns.push(self.plugin_locks.lock(plugin.clone()).await);
+            guards.push(self.plugin_locks.lock(plugin.clone()).await);
         }
         self.require_unregistered(&sealed, step)?;
         let command = RegisterVolumes { volumes: sealed };
@@ -545,9 +547,9 @@ pub(super) fn key_of(volume: &CsiVolume) -> Key {
     (volume.namespace.clone(), volume.id.clone())
 }
 
-/// Fills in the topologies of an existing volume from the request; for a created one the plugin
-/// returns them.
-fn with_topologies(mut volume: CsiVolume) -> Result<CsiVolume, StepError> {
+/// Fills in from the request the topologies of a volume that its provider has and drover registers
+/// for the first time; for a created one the plugin returns them.
+fn topologies_from_request(mut volume: CsiVolume) -> Result<CsiVolume, StepError> {
     let Some(requested) = &volume.requested_topologies else {
         return Ok(volume);
     };
@@ -562,7 +564,7 @@ fn with_topologies(mut volume: CsiVolume) -> Result<CsiVolume, StepError> {
 }
 
 /// Refuses what describes another volume than the one that is known; it may have another size and
-/// other secrets.
+/// other secrets. `merge` is called for its refusals only.
 pub(super) fn require_same_volume(known: &Volume, volume: &CsiVolume) -> Result<(), StepError> {
     let unchanged = CsiVolume {
         requested_capacity_min: 0,
@@ -571,8 +573,8 @@ pub(super) fn require_same_volume(known: &Volume, volume: &CsiVolume) -> Result<
         secrets: Map::nil(),
         ..volume.clone()
     };
-    rules::stays_in_place(&known.row.volume, &unchanged).map_err(Refusal::by_rule)?;
-    rules::merge(&known.row.volume, &unchanged).map_err(Refusal::by_rule)?;
+    claims::check_topologies_unchanged(&known.row.volume, &unchanged).map_err(Refusal::by_rule)?;
+    claims::merge(&known.row.volume, &unchanged).map_err(Refusal::by_rule)?;
     Ok(())
 }
 
@@ -586,7 +588,7 @@ fn name_at_plugin(volume: &CsiVolume) -> &str {
 
 /// The secrets that come with a request, in plain text.
 pub(super) fn plaintext_secrets(volume: &CsiVolume) -> Secrets {
-    Secrets(filled(&volume.secrets).iter().map(owned).collect())
+    Secrets(or_empty(&volume.secrets).iter().map(owned).collect())
 }
 
 fn owned((key, value): (&String, &String)) -> (String, String) {

@@ -26,8 +26,8 @@ use crate::rpc::csi::{
 };
 
 /// The steps, as errors begin.
-const NODE: &str = "could not detach from node: ";
-const CONTROLLER: &str = "could not detach from controller: ";
+const NODE_STEP: &str = "could not detach from node: ";
+const CONTROLLER_STEP: &str = "could not detach from controller: ";
 
 impl Volumes {
     /// Gives a claim back, as far as it can be done now. What is done already is not done again;
@@ -113,7 +113,7 @@ impl Volumes {
     ///
     /// # Errors
     /// As [`Volumes::unpublish`].
-    pub async fn give_back(
+    pub async fn release_by_node(
         &self,
         (namespace, id): (&str, &str),
         claim: &NamedClaim,
@@ -157,7 +157,7 @@ impl Volumes {
             plugin_id: volume.row.volume.plugin_id.clone(),
             volume_id: claim.volume_id.clone(),
             volume_namespace: claim.namespace.clone(),
-            external_id: volume.plugin_name().to_owned(),
+            external_id: volume.name_at_plugin().to_owned(),
             alloc_id: claim.allocation_id.clone(),
             node_id: claim.node_id.clone(),
             attachment_mode: claim.attachment_mode.clone(),
@@ -169,7 +169,7 @@ impl Volumes {
             .plugin_calls
             .node::<NodeDetachVolume>(node_plugin, &requested)
             .await;
-        detached.map(drop).map_err(StepError::of(NODE))
+        detached.map(drop).map_err(StepError::of(NODE_STEP))
     }
 
     /// Requests a controller to detach the volume from the node; an empty node id means from all
@@ -183,7 +183,7 @@ impl Volumes {
         let requested = ControllerDetachVolumeRequest {
             plugin_id: volume.row.volume.plugin_id.clone(),
             controller_node_id: String::new(),
-            volume_id: volume.plugin_name().to_owned(),
+            volume_id: volume.name_at_plugin().to_owned(),
             client_csi_node_id: node,
             secrets: self.secrets(volume)?,
         };
@@ -195,7 +195,7 @@ impl Volumes {
         if all_answered {
             call.answered();
         }
-        detached.map(drop).map_err(StepError::of(CONTROLLER))
+        detached.map(drop).map_err(StepError::of(CONTROLLER_STEP))
     }
 
     /// Cancels the deletion of a volume, once no delete of it can be under way.
@@ -559,7 +559,7 @@ impl Release<'_> {
         {
             let text = "a call whose end is not known may still be under way".to_owned();
             return Err(StepError {
-                step: CONTROLLER,
+                step: CONTROLLER_STEP,
                 text,
                 code: Code::Unavailable,
             });
@@ -582,7 +582,7 @@ impl Release<'_> {
     fn unnamed(&self, volume: &Volume, claim: &CsiVolumeClaimed) -> StepError {
         let plugin = &volume.row.volume.plugin_id;
         StepError {
-            step: CONTROLLER,
+            step: CONTROLLER_STEP,
             text: format!(
                 "what plugin \"{plugin}\" calls node \"{}\" is not known",
                 claim.node_id

@@ -11,8 +11,8 @@ pub use crate::duration::format as format_duration;
 /// A regular expression for what [`format_duration`] prints.
 pub(super) const PATTERN: &str = "^-?([0-9.]+(h|m|s|ms|\u{b5}s|ns))+$";
 
-/// Reads a Go duration (`-1.5h`, `300ms`, `1h15m30.918s`, `0`) as nanoseconds, where why a text is
-/// none does not matter.
+/// Reads a Go duration (`-1.5h`, `300ms`, `1h15m30.918s`, `0`) as nanoseconds; `None` if it is not
+/// one. For the reason use [`crate::duration::parse`].
 #[must_use]
 pub fn parse_duration(text: &str) -> Option<i64> {
     crate::duration::parse(text).ok()

@@ -6,7 +6,8 @@ use drover_events::{CodecError, Event, EventKind};
 use schemars::{Schema, SchemaGenerator};
 
 use super::csi_v1::{CsiVolumeClaimsAppliedV1, CsiVolumeDeregisteredV1, CsiVolumesRegisteredV1};
-use super::csi_volume_v1::ClaimV1;
+// In version 1 the event was the claim itself, in the shape that other events have it in.
+use super::csi_volume_v1::ClaimV1 as CsiVolumeClaimedV1;
 use super::evals_deleted_v1::EvalsDeletedV1;
 
 macro_rules! old_versions {
@@ -47,6 +48,6 @@ old_versions! {
     EvalsDeleted, 1: EvalsDeletedV1;
     CsiVolumesRegistered, 1: CsiVolumesRegisteredV1;
     CsiVolumeDeregistered, 1: CsiVolumeDeregisteredV1;
-    CsiVolumeClaimed, 1: ClaimV1;
+    CsiVolumeClaimed, 1: CsiVolumeClaimedV1;
     CsiVolumeClaimsApplied, 1: CsiVolumeClaimsAppliedV1;
 }

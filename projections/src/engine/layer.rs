@@ -19,7 +19,7 @@ use crate::engine::history_writer::{Changed, EndedVersion, HistoryWriter};
 use crate::engine::merge;
 use crate::engine::row::{Births, Stored};
 use crate::engine::scan::Scan;
-use crate::engine::staged::{ReadThrough, WriteEntries};
+use crate::engine::staged::{StagedOverlay, WriteEntries};
 use crate::engine::table::{Entries, History, IndexDef, Table};
 use crate::engine::watch::{Written, row_hash};
 
@@ -85,9 +85,13 @@ pub(crate) struct BatchSink<'a> {
 pub(crate) trait AnyLayer: Send {
     fn any(&self) -> &dyn Any;
     fn any_mut(&mut self) -> &mut dyn Any;
-    fn modified(&self, below: ReadThrough<'_>, key: &[u8]) -> Result<Option<u64>, StorageError>;
-    fn count(&self, below: ReadThrough<'_>, prefix: &[u8], limit: u64)
-    -> Result<u64, StorageError>;
+    fn modified(&self, below: StagedOverlay<'_>, key: &[u8]) -> Result<Option<u64>, StorageError>;
+    fn count(
+        &self,
+        below: StagedOverlay<'_>,
+        prefix: &[u8],
+        limit: u64,
+    ) -> Result<u64, StorageError>;
     /// What the row as it is now takes in memory, roughly; nothing where the event deleted it.
     fn weight(&self, key: &[u8], canonical: &mut Canonical) -> Result<usize, StorageError>;
     fn undo_event(&mut self);
@@ -115,7 +119,11 @@ impl<T: Table> Layer<T> {
     }
 
     /// The row as the event sees it now.
-    pub(crate) fn read(&self, below: ReadThrough<'_>, key: &[u8]) -> Result<Read<T>, StorageError> {
+    pub(crate) fn read(
+        &self,
+        below: StagedOverlay<'_>,
+        key: &[u8],
+    ) -> Result<Read<T>, StorageError> {
         if let Some(slot) = self.rows.get(key) {
             return Ok(slot.state.clone());
         }
@@ -139,7 +147,7 @@ impl<T: Table> Layer<T> {
     /// Puts or deletes a row; says whether the event touched it for the first time.
     pub(crate) fn write(
         &mut self,
-        below: ReadThrough<'_>,
+        below: StagedOverlay<'_>,
         index: u64,
         key: &[u8],
         row: Option<T::Row>,
@@ -206,7 +214,7 @@ impl<T: Table> Layer<T> {
 
     /// The database, unless it has nothing of this table: walks over the many tables that a
     /// cluster does not use cost nothing then.
-    fn stored<'a>(&self, below: ReadThrough<'a>) -> Option<ReadThrough<'a>> {
+    fn stored<'a>(&self, below: StagedOverlay<'a>) -> Option<StagedOverlay<'a>> {
         let vacant = self.vacant.get().unwrap_or_else(|| {
             let prefix = T::ID.to_be_bytes();
             let mut walk = below.walk(Family::Rows, Scan::all().absolute(&prefix));
@@ -219,10 +227,10 @@ impl<T: Table> Layer<T> {
     }
 
     /// Whether a range of the table has a row, as the event sees it now.
-    pub(crate) fn any(&self, below: ReadThrough<'_>, scan: &Scan) -> Result<bool, StorageError> {
-        let over = |slot: &LayerSlot<T>| slot.state.is_some().then_some(());
+    pub(crate) fn any(&self, below: StagedOverlay<'_>, scan: &Scan) -> Result<bool, StorageError> {
+        let value_of = |slot: &LayerSlot<T>| slot.state.is_some().then_some(());
         let prefix = T::ID.to_be_bytes();
-        let walk = |below| merge::merged(below, Family::Rows, &prefix, scan, &self.rows, over);
+        let walk = |below| merge::merged(below, Family::Rows, &prefix, scan, &self.rows, value_of);
         if walk(None).next().is_some() {
             return Ok(true);
         }
@@ -233,15 +241,23 @@ impl<T: Table> Layer<T> {
     /// Whether a range of an index has an entry, as the event sees it now.
     pub(crate) fn any_entry(
         &self,
-        below: ReadThrough<'_>,
+        below: StagedOverlay<'_>,
         no: u8,
         scan: &Scan,
     ) -> Result<bool, StorageError> {
         let [high, low] = T::ID.to_be_bytes();
         let prefix = [high, low, no];
         let walk = |below| {
-            let over = |birth: &Option<u64>| *birth;
-            merge::merged_under(below, Family::Index, &prefix, 2, scan, &self.entries, over)
+            let value_of = |birth: &Option<u64>| *birth;
+            merge::merged_under(
+                below,
+                Family::Index,
+                &prefix,
+                2,
+                scan,
+                &self.entries,
+                value_of,
+            )
         };
         if walk(None).next().is_some() {
             return Ok(true);
@@ -253,22 +269,22 @@ impl<T: Table> Layer<T> {
     /// The rows of a range, as the event sees them now.
     pub(crate) fn scan<'a>(
         &'a self,
-        below: ReadThrough<'a>,
+        below: StagedOverlay<'a>,
         scan: &Scan,
     ) -> impl Iterator<Item = Result<(RowKey, Arc<Stored<T>>), StorageError>> + use<'a, T> {
-        let over = |slot: &LayerSlot<T>| slot.state.clone();
+        let value_of = |slot: &LayerSlot<T>| slot.state.clone();
         merge::merged(
             self.stored(below),
             Family::Rows,
             &T::ID.to_be_bytes(),
             scan,
             &self.rows,
-            over,
+            value_of,
         )
         .map(|item| {
             let (key, value) = item?;
             let row = match value {
-                merge::MergeValue::Over(row) => row,
+                merge::MergeValue::Overlay(row) => row,
                 merge::MergeValue::Stored(value) => Arc::new(Stored::decode(&key, &value)?),
             };
             Ok((key, row))
@@ -278,7 +294,7 @@ impl<T: Table> Layer<T> {
     /// The entries of a range of one index: bytes from the group on.
     pub(crate) fn scan_entries<'a>(
         &'a self,
-        below: ReadThrough<'a>,
+        below: StagedOverlay<'a>,
         no: u8,
         scan: &Scan,
     ) -> impl Iterator<Item = Result<RowKey, StorageError>> + use<'a, T> {
@@ -333,25 +349,25 @@ impl<T: Table> AnyLayer for Layer<T> {
         self
     }
 
-    fn modified(&self, below: ReadThrough<'_>, key: &[u8]) -> Result<Option<u64>, StorageError> {
+    fn modified(&self, below: StagedOverlay<'_>, key: &[u8]) -> Result<Option<u64>, StorageError> {
         Ok(self.read(below, key)?.map(|row| row.modified))
     }
 
     fn count(
         &self,
-        below: ReadThrough<'_>,
+        below: StagedOverlay<'_>,
         prefix: &[u8],
         limit: u64,
     ) -> Result<u64, StorageError> {
         let scan = Scan::bytes(prefix);
-        let over = |slot: &LayerSlot<T>| slot.state.is_some().then_some(());
+        let value_of = |slot: &LayerSlot<T>| slot.state.is_some().then_some(());
         let rows = merge::merged(
             self.stored(below),
             Family::Rows,
             &T::ID.to_be_bytes(),
             &scan,
             &self.rows,
-            over,
+            value_of,
         );
         let mut count = 0;
         for row in rows.take(usize::try_from(limit).unwrap_or(usize::MAX)) {

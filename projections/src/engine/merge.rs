@@ -9,23 +9,23 @@ use crate::engine::db::Family;
 use crate::engine::error::StorageError;
 use crate::engine::layer::RowKey;
 use crate::engine::scan::{EntryCursor, Scan};
-use crate::engine::staged::ReadThrough;
+use crate::engine::staged::StagedOverlay;
 
 /// Where an item of a merged walk came from.
 pub(crate) enum MergeValue<V> {
     /// The database's bytes.
     Stored(Box<[u8]>),
     /// The overlay's value.
-    Over(V),
+    Overlay(V),
 }
 
 /// A forward or backward walk over an overlay's range.
-pub(crate) enum Over<'a, K, S> {
+pub(crate) enum DirectedRange<'a, K, S> {
     Forward(Peekable<btree_map::Range<'a, K, S>>),
     Backward(Peekable<std::iter::Rev<btree_map::Range<'a, K, S>>>),
 }
 
-impl<'a, K, S> Over<'a, K, S> {
+impl<'a, K, S> DirectedRange<'a, K, S> {
     pub(crate) fn new(entries: btree_map::Range<'a, K, S>, reverse: bool) -> Self {
         match reverse {
             true => Self::Backward(entries.rev().peekable()),
@@ -51,25 +51,25 @@ impl<'a, K, S> Over<'a, K, S> {
 /// Items of a range under `prefix`; overlay keys and yielded keys lack it. Without a database there
 /// is only the overlay.
 pub(crate) fn merged<'a, S, V, F: Fn(&S) -> Option<V> + 'a>(
-    below: Option<ReadThrough<'a>>,
+    below: Option<StagedOverlay<'a>>,
     family: Family,
     prefix: &[u8],
     scan: &Scan,
     overlay: &'a BTreeMap<RowKey, S>,
-    over: F,
+    value: F,
 ) -> Merged<'a, S, F> {
-    merged_under(below, family, prefix, prefix.len(), scan, overlay, over)
+    merged_under(below, family, prefix, prefix.len(), scan, overlay, value)
 }
 
 /// As [`merged`]; only the first `stripped` bytes of the prefix are left out of overlay keys.
 pub(crate) fn merged_under<'a, S, V, F: Fn(&S) -> Option<V> + 'a>(
-    below: Option<ReadThrough<'a>>,
+    below: Option<StagedOverlay<'a>>,
     family: Family,
     prefix: &[u8],
     stripped: usize,
     scan: &Scan,
     overlay: &'a BTreeMap<RowKey, S>,
-    over: F,
+    value: F,
 ) -> Merged<'a, S, F> {
     let range = scan.absolute(prefix);
     let reverse = range.reverse;
@@ -86,12 +86,12 @@ pub(crate) fn merged_under<'a, S, V, F: Fn(&S) -> Option<V> + 'a>(
         overlay.range::<[u8], _>((lower, upper))
     };
     Merged {
-        over: Over::new(entries, reverse),
+        overlay: DirectedRange::new(entries, reverse),
         walk: below.map(|below| below.walk(family, range)),
         stripped,
         reverse,
         stored: MergeState::Before,
-        value: over,
+        value,
     }
 }
 
@@ -105,7 +105,7 @@ enum MergeState {
 
 /// The merged walk.
 pub(crate) struct Merged<'a, S, F> {
-    over: Over<'a, RowKey, S>,
+    overlay: DirectedRange<'a, RowKey, S>,
     walk: Option<EntryCursor<'a>>,
     stripped: usize,
     reverse: bool,
@@ -131,8 +131,8 @@ impl<S, V, F: Fn(&S) -> Option<V>> Iterator for Merged<'_, S, F> {
             }
             let on = self.walk.as_ref().filter(|_| self.stored == MergeState::On);
             let key = on.map(|walk| &walk.key()[self.stripped..]);
-            let over = self.over.peek();
-            let order = match (key, over) {
+            let overlay = self.overlay.peek();
+            let order = match (key, overlay) {
                 (None, None) => return None,
                 (Some(_), None) => std::cmp::Ordering::Less,
                 (None, Some(_)) => std::cmp::Ordering::Greater,
@@ -147,10 +147,12 @@ impl<S, V, F: Fn(&S) -> Option<V>> Iterator for Merged<'_, S, F> {
                 let value = on.map(EntryCursor::value).unwrap_or_default();
                 return Some(Ok((key, MergeValue::Stored(value.into()))));
             }
-            let Some((key, state)) = over else { continue };
-            self.over.next();
+            let Some((key, state)) = overlay else {
+                continue;
+            };
+            self.overlay.next();
             if let Some(value) = (self.value)(state) {
-                return Some(Ok((key.clone(), MergeValue::Over(value))));
+                return Some(Ok((key.clone(), MergeValue::Overlay(value))));
             }
         }
     }

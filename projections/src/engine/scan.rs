@@ -47,7 +47,7 @@ impl Prefix {
 
     /// Ends with the beginning of a string component.
     #[must_use]
-    pub fn open(mut self, text: &str) -> Self {
+    pub fn str_prefix(mut self, text: &str) -> Self {
         push_open_str(&mut self.0, text);
         self
     }

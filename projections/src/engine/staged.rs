@@ -1,8 +1,10 @@
-//! Where apply's writes go, and what it reads through to.
+//! Where apply's writes go, and where its reads look: first in what is staged, then in the
+//! database.
 //!
 //! A batch goes into the database in one write. A fold ([`crate::Fold`]) holds what it writes until
 //! a *generation* is full: rows and index entries sorted in memory, where apply reads them, and the
-//! entries it never reads (history, changes, postings, digests, outcomes) one behind the other.
+//! entries it never reads (history, changes, postings, digests, and in `meta` the outcomes) one
+//! behind the other.
 //! The same apply writes to both.
 
 use std::collections::BTreeMap;
@@ -13,7 +15,7 @@ use smallvec::SmallVec;
 
 use crate::engine::db::{Database, Family};
 use crate::engine::error::StorageError;
-use crate::engine::merge::Over;
+use crate::engine::merge::DirectedRange;
 use crate::engine::scan::{DynCursor, EntryCursor, Range, ScanSource};
 
 /// Takes new entries.
@@ -61,10 +63,10 @@ impl WriteEntries for TableBatch<'_> {
     }
 }
 
-/// What apply reads through to: first what a fold has staged, then the database, or a view of it
-/// where an event is only tried out.
+/// Where apply's reads look: first in what a fold has staged, then in the database, or in a view of
+/// it where an event is only tried out.
 #[derive(Clone, Copy)]
-pub(crate) struct ReadThrough<'a> {
+pub(crate) struct StagedOverlay<'a> {
     pub(crate) source: ScanSource<'a>,
     pub(crate) staged: Option<&'a StagedRows>,
 }
@@ -86,7 +88,7 @@ impl std::ops::Deref for EntryValue<'_> {
     }
 }
 
-impl<'a> ReadThrough<'a> {
+impl<'a> StagedOverlay<'a> {
     pub(crate) fn get(
         self,
         family: Family,
@@ -95,7 +97,7 @@ impl<'a> ReadThrough<'a> {
         if let Some(staged) = self.staged {
             match staged.map(family).and_then(|map| map.get(key)) {
                 Some(value) => return Ok(value.as_deref().map(EntryValue::Staged)),
-                None if staged.base_is_empty => return Ok(None),
+                None if staged.database_is_empty => return Ok(None),
                 None => {}
             }
         }
@@ -105,8 +107,8 @@ impl<'a> ReadThrough<'a> {
     pub(crate) fn walk(self, family: Family, range: Range) -> EntryCursor<'a> {
         let staged = self
             .staged
-            .and_then(|staged| Some((staged.map(family)?, staged.base_is_empty)));
-        let Some((map, base_is_empty)) = staged else {
+            .and_then(|staged| Some((staged.map(family)?, staged.database_is_empty)));
+        let Some((map, database_is_empty)) = staged else {
             return self.source.walk(family, range);
         };
         let reverse = range.reverse;
@@ -118,10 +120,10 @@ impl<'a> ReadThrough<'a> {
             ),
             None => (Bound::Included(&range.lower[..]), Bound::Unbounded),
         };
-        let over = Over::new(map.range::<[u8], _>(bounds), reverse);
+        let staged = DirectedRange::new(map.range::<[u8], _>(bounds), reverse);
         EntryCursor::Boxed(Box::new(StagedCursor {
-            over,
-            stored: (!base_is_empty).then(|| self.source.walk(family, range)),
+            staged,
+            stored: (!database_is_empty).then(|| self.source.walk(family, range)),
             stored_pending: false,
             reverse,
             current: None,
@@ -140,8 +142,8 @@ const ENTRY_BYTES: usize = 160;
 pub(crate) struct StagedRows {
     rows: Map,
     index: Map,
-    /// Whether the database below is empty: what is not here is nowhere.
-    pub(crate) base_is_empty: bool,
+    /// Whether the database is empty: what is not here is nowhere.
+    pub(crate) database_is_empty: bool,
     bytes: usize,
 }
 
@@ -163,13 +165,13 @@ impl StagedRows {
         if let Some(known) = map.get_mut(key) {
             let old = known.as_deref().map_or(0, <[u8]>::len);
             self.bytes = self.bytes + size - old.min(self.bytes);
-            if value.is_none() && self.base_is_empty {
+            if value.is_none() && self.database_is_empty {
                 map.remove(key);
                 self.bytes = self.bytes.saturating_sub(ENTRY_BYTES);
             } else {
                 *known = value.map(Box::from);
             }
-        } else if value.is_some() || !self.base_is_empty {
+        } else if value.is_some() || !self.database_is_empty {
             map.insert(key.into(), value.map(Box::from));
             self.bytes += size + ENTRY_BYTES;
         }
@@ -298,7 +300,7 @@ impl WriteEntries for Staged {
 
 /// A cursor over what is staged and the database under it, in key order; what is staged wins.
 struct StagedCursor<'a> {
-    over: Over<'a, StagedKey, Option<Box<[u8]>>>,
+    staged: DirectedRange<'a, StagedKey, Option<Box<[u8]>>>,
     stored: Option<EntryCursor<'a>>,
     /// Whether the database's cursor stands on an entry that was not yet given.
     stored_pending: bool,
@@ -318,8 +320,8 @@ impl DynCursor for StagedCursor<'_> {
                 }
             }
             let key = self.stored.as_ref().map(EntryCursor::key);
-            let over = self.over.peek();
-            let order = match (key, over) {
+            let staged = self.staged.peek();
+            let order = match (key, staged) {
                 (None, None) => return Ok(false),
                 (Some(_), None) => std::cmp::Ordering::Less,
                 (None, Some(_)) => std::cmp::Ordering::Greater,
@@ -333,8 +335,8 @@ impl DynCursor for StagedCursor<'_> {
                 self.current = None;
                 return Ok(true);
             }
-            let Some((key, value)) = over else { continue };
-            self.over.next();
+            let Some((key, value)) = staged else { continue };
+            self.staged.next();
             if let Some(value) = value {
                 self.current = Some((key, value));
                 return Ok(true);

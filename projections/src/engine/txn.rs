@@ -12,7 +12,7 @@ use crate::engine::error::StorageError;
 use crate::engine::key::{AsKey, Key, KeyBuf};
 use crate::engine::layer::{AnyLayer, Layer, RowKey};
 use crate::engine::scan::Scan;
-use crate::engine::staged::ReadThrough;
+use crate::engine::staged::StagedOverlay;
 use crate::engine::table::{Index, Table};
 
 /// What an apply function knows about its event beyond the payload.
@@ -35,7 +35,7 @@ pub(crate) type Layers = Vec<Option<Box<dyn AnyLayer>>>;
 
 /// A write transaction of one event.
 pub struct Txn<'a> {
-    pub(crate) below: ReadThrough<'a>,
+    pub(crate) below: StagedOverlay<'a>,
     pub(crate) layers: &'a mut Layers,
     pub(crate) touched: &'a mut Vec<(u16, RowKey)>,
     pub(crate) index: u64,

@@ -1,4 +1,5 @@
-//! `history`: which rows were live at some indexes, the *marks*: every 65,536th.
+//! Keys in the column family `History` that begin with `ALIVE` (2): which rows were live at the
+//! *marks*, every 65,536th index.
 //!
 //! `2 ‖ table (u16 BE) ‖ mark (u64 BE) ‖ chunk (u32 BE)` → length (varint) ‖ key, for keys in their
 //! order. Chunk 0 is the head: how many rows are live, how many had been deleted by then. It is
@@ -27,7 +28,8 @@ use crate::past::walks::{Lookup, PastRows};
 pub(crate) const ALIVE: u8 = 2;
 /// After how many bytes a chunk ends.
 const CHUNK_BYTES: usize = 64 << 10;
-/// The cost of looking up a row as of an index, where skipping a deleted entry of an index is 1.
+/// The cost of looking up a row as of an index, where skipping a deleted entry of a secondary index
+/// is 1.
 const LOOKUP_COST: u64 = 16;
 /// The cost of an event's changes.
 const EVENT_COST: u64 = 3;
@@ -68,15 +70,15 @@ fn head(db_snapshot: &DbSnapshot, table: u16, mark: u64) -> Result<Option<SetHea
     }
 }
 
-/// The newest set of a table at a mark up to `most`.
+/// The newest set of a table at a mark up to `upper_bound`.
 fn newest(
     db_snapshot: &DbSnapshot,
     table: u16,
-    most: u64,
+    upper_bound: u64,
 ) -> Result<Option<(u64, SetHead)>, StorageError> {
     let range = Range {
         lower: chunk_key(table, 0, 0),
-        upper: Some(chunk_key(table, most.saturating_add(1), 0)),
+        upper: Some(chunk_key(table, upper_bound.saturating_add(1), 0)),
         reverse: true,
     };
     let mut walk = ScanSource::Snapshot(db_snapshot).walk(Family::History, range);
@@ -120,8 +122,8 @@ fn keys(
 /// What events after a mark and up to an index did to rows of a table.
 #[derive(Default)]
 struct ChangesSince {
-    /// Whether the last event that named a row deleted it, by key.
-    deleted: BTreeMap<Vec<u8>, bool>,
+    /// By key, whether the last event that named the row deleted it.
+    changed: BTreeMap<Vec<u8>, bool>,
     /// Whether rows were deleted by rule: by a predicate, which names none.
     deleted_by_rule: bool,
 }
@@ -144,7 +146,7 @@ impl ChangesSince {
                 Operation::Rule => found.deleted_by_rule = true,
                 _ => {
                     let deleted = operation == Operation::Delete;
-                    found.deleted.insert(key.to_vec(), deleted);
+                    found.changed.insert(key.to_vec(), deleted);
                 }
             };
             changes::of_table(walk.value(), table, each)
@@ -159,7 +161,8 @@ impl ChangesSince {
 pub(crate) enum SkippedDeleted {
     /// Rows that were ever deleted.
     Rows,
-    /// Entries of a table index that were deleted after the index of the log that a query is about.
+    /// Entries of a secondary index that were deleted after the index of the log that a query is
+    /// about.
     Entries,
 }
 
@@ -200,7 +203,7 @@ pub(crate) fn candidates(
     if scan_cost <= lookup_cost as f64 {
         return Ok(None);
     }
-    let mut all = ChangesSince::read(db_snapshot, table, (mark, index))?.deleted;
+    let mut all = ChangesSince::read(db_snapshot, table, (mark, index))?.changed;
     keys(db_snapshot, (table, mark), &mut |key| {
         if !all.contains_key(key) {
             all.insert(key.to_vec(), false);
@@ -327,7 +330,7 @@ fn build_next_set(
 ) -> Result<(), StorageError> {
     let db_snapshot = DbSnapshot::new(Arc::clone(db));
     let ChangesSince {
-        deleted,
+        changed,
         deleted_by_rule,
     } = ChangesSince::read(&db_snapshot, table, (before, mark))?;
     let mut draft = SetDraft::new(db, table, mark);
@@ -339,7 +342,7 @@ fn build_next_set(
         }
         draft.add(key)
     };
-    let (mut changes, mut created) = (deleted.into_iter().peekable(), 0);
+    let (mut changes, mut created) = (changed.into_iter().peekable(), 0);
     keys(&db_snapshot, (table, before), &mut |key| {
         while let Some((new, deleted)) = changes.next_if(|(new, _)| new.as_slice() < key) {
             created += 1;

@@ -112,7 +112,7 @@ impl Volume {
     }
 
     /// What the plugin calls the volume (CSI-10).
-    pub fn plugin_name(&self) -> &str {
+    pub fn name_at_plugin(&self) -> &str {
         match self.row.volume.external_id.as_str() {
             "" => &self.row.volume.id,
             external => external,

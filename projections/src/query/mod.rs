@@ -170,7 +170,7 @@ pub fn children_of_job(
     from: &impl ReadRows,
     (namespace, id): JobKey<'_>,
 ) -> QueryResult<Vec<Arc<Job>>> {
-    let prefix = Prefix::new().str(namespace).open(&format!("{id}/"));
+    let prefix = Prefix::new().str(namespace).str_prefix(&format!("{id}/"));
     let mut children = Vec::new();
     for job in from.rows::<Jobs>(Scan::prefix(prefix)) {
         let job = job?;

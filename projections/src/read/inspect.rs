@@ -77,7 +77,7 @@ impl View {
                 history: table.history(),
                 rows,
                 bytes,
-                index: self.table_index_of(table.id()),
+                index: self.last_changed_at(table.id()),
                 indexes: table.indexes().len(),
                 digest: self.visible.digests.get(table.id()),
             });

@@ -120,11 +120,11 @@ impl View {
     /// The index of the last event that changed the table; 0 for an untouched one. A view of the
     /// past answers with its own index where the table changed since.
     pub fn table_index<T: Table>(&self) -> u64 {
-        self.table_index_of(T::ID)
+        self.last_changed_at(T::ID)
     }
 
     /// As [`View::table_index`], by the table's number.
-    pub fn table_index_of(&self, table: u16) -> u64 {
+    pub fn last_changed_at(&self, table: u16) -> u64 {
         let tables = &self.visible.tables;
         tables
             .get(usize::from(table))

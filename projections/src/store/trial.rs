@@ -10,7 +10,7 @@ use crate::apply::{self, guards};
 use crate::engine::error::StorageError;
 use crate::engine::generations::CacheBudget;
 use crate::engine::outcome::Refused;
-use crate::engine::staged::ReadThrough;
+use crate::engine::staged::StagedOverlay;
 use crate::engine::txn::{Ctx, Txn};
 use crate::read::view::View;
 
@@ -32,7 +32,7 @@ impl View {
         let mut layers = self.visible.registry.layers(&CacheBudget::new(0));
         let mut touched = Vec::new();
         let mut txn = Txn {
-            below: ReadThrough {
+            below: StagedOverlay {
                 source: self.source(),
                 staged: None,
             },

@@ -19,7 +19,7 @@ use crate::engine::layer::{BatchSink, EventSink, RowKey};
 use crate::engine::outcome::{Applied, Outcome, Refused, Rejection, Reply, outcome_key};
 use crate::engine::position::{Position, flushed, put_position};
 use crate::engine::scan::ScanSource;
-use crate::engine::staged::{PutEntries, ReadThrough, TableBatch, WriteEntries};
+use crate::engine::staged::{PutEntries, StagedOverlay, TableBatch, WriteEntries};
 use crate::engine::table::Table;
 use crate::engine::txn::{Ctx, Layers, Txn};
 use crate::engine::watch::Written;
@@ -218,7 +218,7 @@ impl Writer {
     fn try_batch<E: GuardedEntry>(&mut self, entries: &[E]) -> Result<Vec<Applied>, StorageError> {
         let db = self.projections.database();
         let mut batch = TableBatch::new(&db);
-        let below = ReadThrough {
+        let below = StagedOverlay {
             source: ScanSource::Live(&db),
             staged: None,
         };
@@ -285,7 +285,7 @@ impl Writer {
         &mut self,
         entry: &E,
         ctx: &Ctx,
-        (below, out): (ReadThrough<'_>, &mut dyn PutEntries),
+        (below, out): (StagedOverlay<'_>, &mut dyn PutEntries),
         changed: &mut Vec<u16>,
     ) -> Result<Outcome, StorageError> {
         let mut txn = Txn {
@@ -417,7 +417,7 @@ impl Writer {
     /// Keeps the changed tables' indexes, in order, as rows: snapshots and digests hold them.
     fn write_table_indexes(
         &mut self,
-        below: ReadThrough<'_>,
+        below: StagedOverlay<'_>,
         changed: &mut Vec<u16>,
     ) -> Result<(), StorageError> {
         changed.sort_unstable();

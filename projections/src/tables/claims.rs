@@ -293,12 +293,12 @@ pub fn merge(known: &CsiVolume, new: &CsiVolume) -> Result<CsiVolume, String> {
     Ok(changed(known, new))
 }
 
-/// Refuses another place for a volume than it has. This is checked where a description is decided
-/// on, and not by [`merge`]: logs hold descriptions that apply has taken.
+/// Refuses other topologies for a volume than it has. This is checked where a description is
+/// decided on, and not by [`merge`]: logs hold descriptions that apply has taken.
 ///
 /// # Errors
 /// The refusal.
-pub fn stays_in_place(known: &CsiVolume, new: &CsiVolume) -> Result<(), String> {
+pub fn check_topologies_unchanged(known: &CsiVolume, new: &CsiVolume) -> Result<(), String> {
     let (is, wanted) = (&known.topologies, &new.topologies);
     let same = is.len() == wanted.len() && wanted.iter().all(|one| is.contains(one));
     match is.is_empty() || wanted.is_empty() || same {

@@ -15,7 +15,7 @@ use super::{MAX_TEXT, content_hash, reject_invalid, require_acl_support};
 use crate::support::is_name;
 use crate::{Command, Decision, Stamp};
 
-/// Roles are created, those without an id, or changed.
+/// Creates roles that have no id and updates those that have one.
 #[derive(Clone, Debug)]
 pub struct UpsertAclRoles {
     pub roles: Vec<AclRole>,

@@ -22,8 +22,9 @@ pub fn launch_id(job_id: &str, at: i64) -> String {
     format!("{job_id}/periodic-{}", at.div_euclid(SECOND))
 }
 
-/// A launch time of a periodic job has come. It is taken once: by a child, or by none where an
-/// earlier child still runs and the job prohibits that, or where the child is there already.
+/// A launch time of a periodic job has come. Each launch time is used once: a child is launched, or
+/// it is recorded as passed, because an earlier child still runs and overlap is prohibited or
+/// because the child exists.
 #[derive(Clone, Debug)]
 pub struct LaunchPeriodic {
     pub namespace: String,
@@ -36,7 +37,7 @@ pub struct LaunchPeriodic {
 }
 
 impl Command for LaunchPeriodic {
-    /// A launch time that is taken, or no longer valid, is no error: nothing happens.
+    /// A launch time that is used, or no longer valid, is no error: nothing happens.
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         let nothing = Ok(Decision::Nothing(drover_projections::Reply::None));
         let key = (self.namespace.as_str(), self.job_id.as_str());
@@ -58,12 +59,12 @@ impl Command for LaunchPeriodic {
         ];
         let alone = prohibits_overlap(&parent);
         if view.contains::<Jobs>(child_key)? || (alone && runs(view, &parent)?) {
-            let taken = PeriodicJobLaunched {
+            let passed = PeriodicJobLaunched {
                 namespace: self.namespace.clone(),
                 job_id: self.job_id.clone(),
                 launch: self.launch_time,
             };
-            return Ok(Decision::guarded(taken, guards));
+            return Ok(Decision::guarded(passed, guards));
         }
         guards.push(view.guard::<Jobs>(child_key)?);
         if alone {
@@ -162,8 +163,8 @@ fn runs(view: &View, parent: &Job) -> Result<bool, Refusal> {
         return Ok(true);
     }
     let prefix = format!("{}/periodic-", parent.id);
-    let left = Prefix::new().str(&parent.namespace).open(&prefix);
-    for job in view.rows::<Jobs>(Scan::prefix(left)) {
+    let child_ids = Prefix::new().str(&parent.namespace).str_prefix(&prefix);
+    for job in view.rows::<Jobs>(Scan::prefix(child_ids)) {
         let job = job?;
         if job.create_index > parent.create_index {
             break;

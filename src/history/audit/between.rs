@@ -233,7 +233,7 @@ impl Between {
             Some(None) => Ok(ComparisonPage::default()),
             Some(Some(touched)) if !touched.by_rule => Ok(some_of(&touched.keys, above, budget)),
             // Nothing of the table changed since the earlier state.
-            _ if before.present().table_index_of(table.id()) <= low => {
+            _ if before.present().last_changed_at(table.id()) <= low => {
                 Ok(ComparisonPage::default())
             }
             _ => Ok(table.differing(before, after, above, budget)?),

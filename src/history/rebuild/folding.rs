@@ -10,11 +10,11 @@ use super::mark::{self, Mark};
 use super::{Compared, RebuildError, RebuildProgress, Stage, at};
 use crate::history::proof::{CheckpointFile, state_digest};
 use crate::history::replay::{self, ReplayError};
-use crate::log::Readable;
+use crate::log::ReadableLog;
 
 /// A fold of a log that is on its way.
 pub(super) struct Folding<'a> {
-    pub(super) log: &'a dyn Readable,
+    pub(super) log: &'a dyn ReadableLog,
     pub(super) fold: Fold,
     /// The next index.
     pub(super) next: u64,

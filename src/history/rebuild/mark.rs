@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::RebuildError;
 use super::switch::unused;
 use crate::base::version::VERSION;
-use crate::log::Readable;
+use crate::log::ReadableLog;
 use crate::log::atomic_file;
 
 /// What [`Compared::with`] says of the old database.
@@ -54,7 +54,7 @@ fn path(database: &Path) -> PathBuf {
 impl Mark {
     /// The mark of the database that a rebuild continues with: one that this program began from
     /// this log, or else a new one in an empty directory.
-    pub(super) fn take_up(work: &Path, log: &dyn Readable) -> Result<Mark, RebuildError> {
+    pub(super) fn take_up(work: &Path, log: &dyn ReadableLog) -> Result<Mark, RebuildError> {
         let wanted = Mark {
             version: VERSION.to_owned(),
             schema: LATEST.0,

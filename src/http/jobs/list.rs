@@ -65,7 +65,7 @@ fn token(job: &Job) -> PageToken {
 fn scan(options: &ReadOptions) -> Scan {
     let scan = match options.namespace.as_str() {
         "*" => Scan::all(),
-        name => Scan::prefix(Prefix::new().str(name).open(options.prefix())),
+        name => Scan::prefix(Prefix::new().str(name).str_prefix(options.prefix())),
     };
     let scan = match options.next_token().split_once('.') {
         Some((namespace, id)) => scan.from(Prefix::new().str(namespace).str(id).as_bytes()),

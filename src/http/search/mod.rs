@@ -200,7 +200,7 @@ impl<'a> Scope<'a> {
     pub(super) fn spaced(&self, prefix: &str) -> Scan {
         match self.namespace {
             "*" => Scan::all(),
-            name => Scan::prefix(Prefix::new().str(name).open(prefix)),
+            name => Scan::prefix(Prefix::new().str(name).str_prefix(prefix)),
         }
     }
 }
@@ -215,7 +215,7 @@ pub(super) fn ids_of(
         return Ok(Vec::new());
     }
     let view = &scope.read.view;
-    let named = Scan::prefix(Prefix::new().open(prefix));
+    let named = Scan::prefix(Prefix::new().str_prefix(prefix));
     let spaced = || (scope.spaced(prefix), prefix);
     match context {
         "allocs" => {

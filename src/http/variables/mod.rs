@@ -38,7 +38,7 @@ pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
 pub(in crate::http) fn scan(options: &ReadOptions) -> Scan {
     let scan = match options.namespace.as_str() {
         "*" => Scan::all(),
-        name => Scan::prefix(Prefix::new().str(name).open(options.prefix())),
+        name => Scan::prefix(Prefix::new().str(name).str_prefix(options.prefix())),
     };
     let scan = match options.next_token().split_once('.') {
         Some((namespace, path)) => scan.from(Prefix::new().str(namespace).str(path).as_bytes()),

@@ -55,7 +55,9 @@ pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
         Some(VolumeType::Host) => host::list(read),
         None if kind.is_empty() => {
             list::filter(read.options)?;
-            let index = VOLUMES.iter().map(|table| read.view.table_index_of(*table));
+            let index = VOLUMES
+                .iter()
+                .map(|table| read.view.last_changed_at(*table));
             let index = index.max().unwrap_or_default();
             Ok(Answer::of(JSON, "[]".to_owned()).at(index))
         }

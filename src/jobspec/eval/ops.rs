@@ -56,19 +56,19 @@ impl Evaluator<'_> {
             Op::LessEq => Value::Bool(x <= y),
             Op::Greater => Value::Bool(x > y),
             Op::GreaterEq => Value::Bool(x >= y),
-            Op::Plus => {
-                whole(&left, &right, i128::checked_add).unwrap_or_else(|| Value::num(x + y))
-            }
-            Op::Minus => {
-                whole(&left, &right, i128::checked_sub).unwrap_or_else(|| Value::num(x - y))
-            }
-            Op::Mul => whole(&left, &right, i128::checked_mul).unwrap_or_else(|| Value::num(x * y)),
+            Op::Plus => checked_int_op(&left, &right, i128::checked_add)
+                .unwrap_or_else(|| Value::num(x + y)),
+            Op::Minus => checked_int_op(&left, &right, i128::checked_sub)
+                .unwrap_or_else(|| Value::num(x - y)),
+            Op::Mul => checked_int_op(&left, &right, i128::checked_mul)
+                .unwrap_or_else(|| Value::num(x * y)),
             Op::Div | Op::Mod if y == 0.0 => {
                 let detail = "Cannot divide by zero.";
                 return Err(self.problem(span, "Division by zero", detail));
             }
             Op::Div => Value::num(x / y),
-            Op::Mod => whole(&left, &right, i128::checked_rem).unwrap_or_else(|| Value::num(x % y)),
+            Op::Mod => checked_int_op(&left, &right, i128::checked_rem)
+                .unwrap_or_else(|| Value::num(x % y)),
             Op::Eq | Op::NotEq | Op::And | Op::Or => Value::Null,
         };
         match result {
@@ -99,7 +99,9 @@ impl Evaluator<'_> {
     }
 }
 
-fn whole(left: &Value, right: &Value, f: fn(i128, i128) -> Option<i128>) -> Option<Value> {
+/// Integer arithmetic if both operands are integers; `None` otherwise or on overflow, and then
+/// floats are used.
+fn checked_int_op(left: &Value, right: &Value, f: fn(i128, i128) -> Option<i128>) -> Option<Value> {
     match (left, right) {
         (Value::Int(a), Value::Int(b)) => f(*a, *b).map(Value::Int),
         _ => None,

@@ -18,7 +18,7 @@ const CHUNK_ROWS: usize = 64;
 fn table_index<L: List>(view: &View) -> u64 {
     let tables = std::iter::once(L::Table::ID).chain(L::BESIDE.iter().copied());
     tables
-        .map(|table| view.table_index_of(table))
+        .map(|table| view.last_changed_at(table))
         .max()
         .unwrap_or(0)
 }

@@ -23,7 +23,7 @@ use crate::engine::digest::TableDigest;
 use crate::engine::error::StorageError;
 use crate::engine::position::{Position, put_position};
 use crate::engine::scan::ScanSource;
-use crate::engine::staged::{self, PutEntries, ReadThrough, Staged};
+use crate::engine::staged::{self, PutEntries, Staged, StagedOverlay};
 use crate::engine::watch::Written;
 use crate::store::projections::Projections;
 use crate::store::snapshot::{FileManifest, file_error};
@@ -89,7 +89,7 @@ impl Writer {
         }
         fs::create_dir(&staging).map_err(file_error("create", &staging))?;
         let mut staged = Staged::default();
-        staged.rows.base_is_empty = !self.position.begun;
+        staged.rows.database_is_empty = !self.position.begun;
         Ok(Fold {
             writer: self,
             db,
@@ -131,7 +131,7 @@ impl Fold {
 
     fn one<E: GuardedEntry>(&mut self, entry: &E) -> Result<(), StorageError> {
         let Staged { rows, write_only } = &mut self.staged;
-        let below = ReadThrough {
+        let below = StagedOverlay {
             source: ScanSource::Live(&self.db),
             staged: Some(rows),
         };
@@ -158,7 +158,7 @@ impl Fold {
     /// Brings rows, indexes and digests to the position.
     fn write_up_to_position(&mut self) -> Result<(), StorageError> {
         let mut changed = std::mem::take(&mut self.changed);
-        let below = ReadThrough {
+        let below = StagedOverlay {
             source: ScanSource::Live(&self.db),
             staged: Some(&self.staged.rows),
         };

@@ -183,7 +183,7 @@ fn read_past(view: &View, events: u64) -> Result<()> {
         let group = draw(VARIABLES / 1_000);
         let prefix = Prefix::new()
             .str("default")
-            .open(&format!("app/{group:02}"));
+            .str_prefix(&format!("app/{group:02}"));
         let began = Instant::now();
         let rows = past.scan::<Variables>(Scan::prefix(prefix));
         let indexes = rows.map(|row| row.map(|row| row.modify_index));

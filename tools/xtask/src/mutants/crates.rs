@@ -86,13 +86,16 @@ mod tests {
         let of = |path: &'static str| of(path).expect("it is of one");
         let own = |name: &str, inner: &'static str| (name.to_owned(), inner);
         assert_eq!(of("src/http/mod.rs"), own("drover", "http/mod.rs"));
-        assert_eq!(of("src/log/set.rs"), own("drover_log", "set.rs"));
+        assert_eq!(
+            of("src/log/segment_set.rs"),
+            own("drover_log", "segment_set.rs")
+        );
         assert_eq!(
             of("projections/src/filter/eval.rs"),
             own("drover_filter", "eval.rs")
         );
         assert_eq!(super::of("tools/xtask/src/main.rs"), None);
-        assert_eq!(package_of("src/log/set.rs"), Some("drover-log"));
+        assert_eq!(package_of("src/log/segment_set.rs"), Some("drover-log"));
         let of_log: Vec<&str> = suites("drover-log").collect();
         let of_scheduler: Vec<&str> = suites("drover-scheduler").collect();
         assert_eq!((of_log, of_scheduler), (vec![], vec!["scheduler"]));
