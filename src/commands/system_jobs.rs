@@ -38,9 +38,10 @@ impl Command for EvaluateOverlooked {
         let Some(node) = node else {
             return Ok(Decision::Nothing(Reply::None));
         };
-        let mut evals = Vec::new();
+        // What cannot be read was noted by the look that found the node.
+        let (mut evals, mut left_out) = (Vec::new(), Vec::new());
         for job in system_jobs(view)? {
-            if runs_on(&job, &node) && last_looked_at(view, &job)? < self.since {
+            if is_overlooked(view, &job, (&node, self.since), &mut left_out)? {
                 let id = stamp.uuid(evals.len() as u64);
                 let mut made = eval_of(id, &job, trigger::NODE_UPDATE, stamp.now);
                 made.node_id.clone_from(&node.id);
@@ -61,13 +62,15 @@ impl Command for EvaluateOverlooked {
     }
 }
 
-/// The nodes that one event made usable and whose evaluations leave a system job out.
+/// The nodes that one event made usable and whose evaluations leave a system job out. Jobs and
+/// nodes of which a row cannot be read are not looked at: why goes to `left_out`.
 ///
 /// # Errors
-/// The state cannot be read.
+/// The database fails.
 pub fn overlooked_by(
     view: &View,
     changes: &[Change],
+    left_out: &mut Vec<StorageError>,
 ) -> Result<Vec<EvaluateOverlooked>, StorageError> {
     let mut found = Vec::new();
     let mut seen = BTreeSet::new();
@@ -75,7 +78,8 @@ pub fn overlooked_by(
         let Ok(id) = Id::from_bytes(&change.key) else {
             continue;
         };
-        let Some(node) = nodes::get(view, id.as_str())?.filter(is_usable) else {
+        let node = or_left_out(nodes::get(view, id.as_str()), left_out)?.flatten();
+        let Some(node) = node.filter(is_usable) else {
             continue;
         };
         let again = change.kind == EventKind::NodeRegistered && node.create_index != change.index;
@@ -83,7 +87,7 @@ pub fn overlooked_by(
             continue;
         }
         for job in system_jobs(view)? {
-            if runs_on(&job, &node) && last_looked_at(view, &job)? < change.index {
+            if is_overlooked(view, &job, (&node, change.index), left_out)? {
                 found.push(EvaluateOverlooked {
                     node_id: node.id,
                     since: change.index,
@@ -97,28 +101,28 @@ pub fn overlooked_by(
 
 /// The same read from the state alone, for a reader that has not followed earlier events. A node
 /// that runs a job was looked at; where no evaluation of a job is left, so was one that ever ran
-/// it.
+/// it. What cannot be read is left out as in [`overlooked_by`].
 ///
 /// # Errors
-/// The state cannot be read.
-pub fn overlooked(view: &View) -> Result<Vec<EvaluateOverlooked>, StorageError> {
+/// The database fails.
+pub fn overlooked(
+    view: &View,
+    left_out: &mut Vec<StorageError>,
+) -> Result<Vec<EvaluateOverlooked>, StorageError> {
     let mut jobs = Vec::new();
     for job in system_jobs(view)? {
-        let forgotten = newest(view, &job)?.is_none();
-        let mut allocs = query::allocs_of_job(view, (job.namespace.as_str(), job.id.as_str()))?;
-        // What ended well on a node is not wanted there again.
-        let once = job.r#type == job_type::SYSBATCH;
-        allocs.retain(|row| forgotten || once || !row.terminal_status());
-        let on: BTreeSet<String> = allocs.iter().map(|row| row.node_id.clone()).collect();
-        jobs.push((last_looked_at(view, &job)?, on, job));
+        if let Some((looked, on)) = or_left_out(looked_and_on(view, &job), left_out)? {
+            jobs.push((looked, on, job));
+        }
     }
     let mut found = Vec::new();
     if jobs.is_empty() {
         return Ok(found);
     }
     for row in view.scan::<Nodes>(Scan::all()) {
-        let id = row?.id;
-        let Some(node) = nodes::get(view, &id)?.filter(is_usable) else {
+        let node = row.and_then(|row| nodes::get(view, &row.id));
+        let node = or_left_out(node, left_out)?.flatten();
+        let Some(node) = node.filter(is_usable) else {
             continue;
         };
         let left_out = jobs.iter().any(|(looked, on, job)| {
@@ -132,6 +136,46 @@ pub fn overlooked(view: &View) -> Result<Vec<EvaluateOverlooked>, StorageError> 
         }
     }
     Ok(found)
+}
+
+/// When a job was evaluated last, and the nodes that it was looked at for.
+fn looked_and_on(view: &View, job: &Job) -> Result<(u64, BTreeSet<String>), StorageError> {
+    let forgotten = newest(view, job)?.is_none();
+    let mut allocs = query::allocs_of_job(view, (job.namespace.as_str(), job.id.as_str()))?;
+    // What ended well on a node is not wanted there again.
+    let once = job.r#type == job_type::SYSBATCH;
+    allocs.retain(|row| forgotten || once || !row.terminal_status());
+    let on = allocs.iter().map(|row| row.node_id.clone()).collect();
+    Ok((last_looked_at(view, job)?, on))
+}
+
+/// Whether a job that belongs on a node was not evaluated since the node became usable. Of a job
+/// with an evaluation that cannot be read nothing can be written.
+fn is_overlooked(
+    view: &View,
+    job: &Job,
+    (node, since): (&Node, u64),
+    left_out: &mut Vec<StorageError>,
+) -> Result<bool, StorageError> {
+    if !runs_on(job, node) {
+        return Ok(false);
+    }
+    let looked = or_left_out(last_looked_at(view, job), left_out)?;
+    Ok(looked.is_some_and(|looked| looked < since))
+}
+
+/// What was read; nothing where one row cannot be, and why is kept.
+fn or_left_out<T>(
+    read: Result<T, StorageError>,
+    left_out: &mut Vec<StorageError>,
+) -> Result<Option<T>, StorageError> {
+    match read {
+        Err(error) if error.is_single_entry() => {
+            left_out.push(error);
+            Ok(None)
+        }
+        read => read.map(Some),
+    }
 }
 
 /// Whether an event of this kind can make a node usable.

@@ -53,7 +53,19 @@ fn gives_itself_away(value: &str) -> bool {
 pub fn value(name: &str, value: &str) -> String {
     match !value.is_empty() && (is_secret(name) || gives_itself_away(value)) {
         true => REDACTED.to_owned(),
-        false => without_password(value),
+        false => whole(value),
+    }
+}
+
+/// A text that may be one address as a whole: a password that was written as it is may hold spaces
+/// and quotation marks too.
+fn whole(text: &str) -> String {
+    let of_scheme = |one: char| one.is_ascii_alphanumeric() || "+-.:".contains(one);
+    match text.split_once("://") {
+        Some((scheme, place)) if scheme.chars().all(of_scheme) => {
+            format!("{scheme}://{}", covered(place))
+        }
+        _ => without_password(text),
     }
 }
 
@@ -74,18 +86,17 @@ fn without_password(text: &str) -> String {
 }
 
 /// What stands behind `://`. A password that was written as it is may hold any sign, those that end
-/// a host elsewhere too, and there may be another address in this one: so what is between the first
-/// sign that may begin a password and the last that may end one is hidden, better too much of it.
+/// a host elsewhere too, there may be another address in this one, and a token may stand in the
+/// place of the user: so where there may be a password, all up to the last sign that may end one is
+/// hidden, better too much of it.
 fn covered(place: &str) -> String {
     let Some((before, host)) = place.rsplit_once('@') else {
         return place.to_owned();
     };
     let authority = place.split(['/', '?', '#']).next().unwrap_or_default();
-    match before.split_once(':') {
-        Some((user, _)) if !user.contains('@') => format!("{user}:{REDACTED}@{host}"),
-        // A user without a password may be a token.
-        None if !authority.contains('@') => place.to_owned(),
-        _ => format!("{REDACTED}@{host}"),
+    match before.contains(':') || authority.contains('@') {
+        true => format!("{REDACTED}@{host}"),
+        false => place.to_owned(),
     }
 }
 
@@ -152,7 +163,7 @@ pub fn json(value: &mut serde_json::Value) {
         }
         Json::Array(all) => all.iter_mut().for_each(json),
         Json::String(text) if is_key(text) => *text = REDACTED.to_owned(),
-        Json::String(text) => *text = without_password(text),
+        Json::String(text) => *text = whole(text),
         _ => {}
     }
 }
@@ -213,39 +224,39 @@ mod tests {
             let shown = if name == "COMPASS" { REDACTED } else { plain };
             assert_eq!(value(name, plain), shown, "{name}");
         }
-        let url = "postgres://app:hunter2@db:5432/x and https://bot:t@h";
-        let reported = format!("postgres://app:{REDACTED}@db:5432/x and https://bot:{REDACTED}@h");
+        let url = "see postgres://app:hunter2@db:5432/x and https://bot:t@h";
+        let reported = format!("see postgres://{REDACTED}@db:5432/x and https://{REDACTED}@h");
         assert_eq!(value("DATABASE_URL", url), reported);
     }
 
     /// Addresses with a password, and what is shown of them; `*` is what stands in its place.
-    const ADDRESSES: [(&str, &str); 19] = [
-        ("https://me:canary@h/x", "https://me:*@h/x"),
+    const ADDRESSES: [(&str, &str); 22] = [
+        ("https://me:canary@h/x", "https://*@h/x"),
         ("https://canary@h/x", "https://*@h/x"),
+        ("https://canary:@h/x", "https://*@h/x"),
+        ("https://canary:x-oauth-basic@h/x", "https://*@h/x"),
+        ("https://x-access-token:canary@h/x", "https://*@h/x"),
         ("https://canary@h/x:y@z", "https://*@z"),
-        (
-            "https://h/x?url=https://me:canary@b/y",
-            "https://h/x?url=https:*@b/y",
-        ),
+        ("https://h/x?url=https://me:canary@b/y", "https://*@b/y"),
         (
             "git::https://h/x?checksum=file:https://me:canary@h/sums",
-            "git::https://h/x?checksum=file:*@h/sums",
+            "git::https://*@h/sums",
         ),
-        ("https://a/x;https://me:canary@b", "https://a/x;https:*@b"),
-        ("https://a/x&https://me:canary@b", "https://a/x&https:*@b"),
-        ("https://ci.bot:/canary@h/x", "https://ci.bot:*@h/x"),
-        ("https://john.doe:12/canary@h/x", "https://john.doe:*@h/x"),
-        ("https://me:12/canary@h", "https://me:*@h"),
-        ("https://me:/canary@h", "https://me:*@h"),
-        ("https://me:./canary@h", "https://me:*@h"),
-        ("https://me:),canary@h", "https://me:*@h"),
-        ("https://me:ca://nary@h", "https://me:*@h"),
-        ("https:///me:canary@h", "https:///me:*@h"),
-        ("kafka://a:9092,me:canary@b", "kafka://a:*@b"),
-        ("https://me:canary@h/x@1.2", "https://me:*@1.2"),
+        ("https://a/x;https://me:canary@b", "https://*@b"),
+        ("https://a/x&https://me:canary@b", "https://*@b"),
+        ("https://ci.bot:/canary@h/x", "https://*@h/x"),
+        ("https://john.doe:12/canary@h/x", "https://*@h/x"),
+        ("https://me:12/canary@h", "https://*@h"),
+        ("https://me:/canary@h", "https://*@h"),
+        ("https://me:./canary@h", "https://*@h"),
+        ("https://me:),canary@h", "https://*@h"),
+        ("https://me:ca://nary@h", "https://*@h"),
+        ("https:///me:canary@h", "https://*@h"),
+        ("kafka://a:9092,me:canary@b", "kafka://*@b"),
+        ("https://me:canary@h/x@1.2", "https://*@1.2"),
         // It might be a user and a password with such a sign.
-        ("https://h:8080/x@y", "https://h:*@y"),
-        ("http://[::1]:80/x@y", "http://[:*@y"),
+        ("https://h:8080/x@y", "https://*@y"),
+        ("http://[::1]:80/x@y", "http://*@y"),
     ];
 
     #[test]
@@ -257,6 +268,18 @@ mod tests {
             let two = format!("{address} and \"{address}\", then me@h");
             let both = format!("{reported} and \"{reported}\", then me@h");
             assert_eq!(text(&two), both);
+        }
+        // The end of an address is known where it is all that there is.
+        for whole in [
+            "https://me:ca nary@h/x",
+            "https://me:ca\"nary@h/x",
+            "git::https://me:c a \"nary\"@h/x",
+        ] {
+            let reported = value("PLACE", whole);
+            assert!(reported.ends_with("https://<redacted>@h/x"), "{reported}");
+            let mut document = serde_json::json!([whole]);
+            json(&mut document);
+            assert_eq!(document[0], reported);
         }
         for plain in [
             "https://example.com/a/b?c=d",
@@ -284,8 +307,8 @@ mod tests {
             ("git::me:canary@h:team/x", "*@h:team/x"),
             ("canary@h:team/x", "*@h:team/x"),
             ("me:canary@h/x://b", "*@h/x://b"),
-            ("https://me:can ary@h/x", "https://me:*@h/x"),
-            ("https://me:ca?nary@h/x", "https://me:*@h/x"),
+            ("https://me:can ary@h/x", "https://*@h/x"),
+            ("https://me:ca?nary@h/x", "https://*@h/x"),
             ("https://h/x?sshkey=can@ary", "https://h/x"),
             ("https://h/x#canary", "https://h/x"),
             ("git::https://h/x.git", "git::https://h/x.git"),

@@ -4,8 +4,8 @@
 //! time, so that time order is index order, and hands what waits to Raft together. If apply
 //! refused the event because the world had moved, the command is decided again. While the disk is
 //! full or apply is far behind, proposals are held back (`backpressure.rs`). What is too large for
-//! one event is cut (`fit.rs`). Reactors propose what they have decided on themselves
-//! ([`decided`]).
+//! one event is cut (`fit.rs`). Of what a leader begins with, the part that fails is left out
+//! (`first.rs`). Reactors propose what they have decided on themselves ([`decided`]).
 //!
 //! What it must not know: the caller, what an event means, how Raft replicates.
 //!
@@ -18,6 +18,7 @@
 pub mod decided;
 
 mod backpressure;
+mod first;
 pub(crate) mod fit;
 
 #[cfg(test)]
@@ -43,7 +44,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use self::backpressure::Backpressure;
-use self::fit::{Part, check_rows, fit, halve};
+use self::fit::{Part, check_rows, fit};
 use crate::base::clock::unix_nanos;
 use crate::commands::{Command, Decision, Stamp, refuse_later};
 use crate::error::{Code, Refusal, chain, panic_text};
@@ -336,34 +337,6 @@ pub(crate) fn tried(
     Ok(())
 }
 
-/// Which parts of an event can be applied: all but those that touch a row which cannot be read.
-/// Such a row may not have been met yet, so the event is tried in any case. Where the database
-/// fails, nothing is known of the event and a second try would show no more: the event is left as
-/// it is.
-fn applicable(view: &View, event: Event) -> Vec<Event> {
-    let mut parts = Vec::with_capacity(1);
-    let mut todo = vec![event];
-    while let Some(event) = todo.pop() {
-        let kind = event.kind();
-        match view.try_out(&event, &[]) {
-            Ok(()) => parts.push(event),
-            Err(error) if error.is_single_entry() => match halve(event, Vec::new()) {
-                Some(((first, _), (second, _))) => todo.extend([second, first]),
-                None => {
-                    let error = chain(&error);
-                    tracing::error!(error, %kind, "a leader's first event is left out");
-                }
-            },
-            Err(error) => {
-                let error = chain(&error);
-                tracing::warn!(error, %kind, "a leader's first event could not be tried out");
-                parts.push(event);
-            }
-        }
-    }
-    parts
-}
-
 /// What became of an event and its parts: the first refusal, or the last index with the replies
 /// taken together.
 fn combine(responses: Responses) -> Result<Committed, Rejection> {
@@ -506,29 +479,14 @@ impl Task {
             ..Origin::default()
         };
         for event in events {
-            let kind = event.kind();
-            let work = || self.drafts(event, &origin);
-            let drafts = offload(|| caught(work));
-            match drafts {
-                Ok(drafts) if drafts.is_empty() => {}
-                Ok(drafts) => self.own(drafts).await?,
-                Err(error) => {
-                    tracing::error!(%error, %kind, "a leader's first event is left out");
-                }
+            // On what those before it made.
+            let work = || first::drafts(&self.projections.view(), event, &origin);
+            let drafts = offload(work);
+            if !drafts.is_empty() {
+                self.own(drafts).await?;
             }
         }
         Ok(())
-    }
-
-    /// What can be applied of one of the leader's own events, on what those before it made.
-    fn drafts(&self, event: Event, origin: &Origin) -> Result<Vec<Draft>, Refusal> {
-        let mut drafts = Vec::with_capacity(1);
-        for part in applicable(&self.projections.view(), event) {
-            drafts.extend(fit(part, Vec::new(), |event, guards| {
-                encode(origin, new_id(), guards, event)
-            })?);
-        }
-        Ok(drafts)
     }
 
     /// Proposes one of the leader's own events, or its parts, and waits until it is applied.

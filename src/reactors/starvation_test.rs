@@ -484,7 +484,7 @@ async fn an_evaluation_that_always_fails_is_given_up_and_followed_by_another() {
         .unwrap();
     assert_eq!(eval_of(&direct.projections.view(), &bad).status, "pending");
     faulty.heal();
-    // Whatever happens wakes it.
+    // It waits for a while, whatever happens meanwhile.
     add_job(&direct, "later", 1, 3);
     until("its end is written", &direct, |view| {
         eval_of(view, &bad).status == "failed"

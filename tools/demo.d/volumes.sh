@@ -10,7 +10,7 @@ NOMAD_ADDR="http://127.0.0.1:$vol_port"
 unset NOMAD_TOKEN NOMAD_CACERT
 
 vol_agent() { # name
-    "$drover" agent -config "$vol/$1.hcl" -data-dir "$vol/$1" >>"$dir/agent.log" 2>&1 &
+    "$drover" agent -config "$vol/$1.hcl" -data-dir "$vol/$1" >>"$dir/agent.log" 2>&1 9>&- &
     echo "$!" >"$vol/$1.pid"
 }
 vol_config() { # name, its ports, its block

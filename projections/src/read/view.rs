@@ -53,6 +53,9 @@ impl Visible {
 /// A consistent read at one applied index. Cloning is free.
 #[derive(Clone)]
 pub struct View {
+    /// How often the tables had been made again, read before what they hold was: tables are shown
+    /// before they are counted, so it may be too old, and is never too new.
+    pub(crate) made: u64,
     pub(crate) visible: Arc<Visible>,
     pub(crate) past: Option<Past>,
 }
@@ -81,6 +84,7 @@ impl View {
         let (newest, floor) = (self.visible.position.index, self.visible.position.floor);
         let past = (index < newest).then_some(Past { index, time });
         (floor..=newest).contains(&index).then(|| Self {
+            made: self.made,
             visible: Arc::clone(&self.visible),
             past,
         })
@@ -90,9 +94,16 @@ impl View {
     #[must_use]
     pub fn present(&self) -> Self {
         Self {
+            made: self.made,
             visible: Arc::clone(&self.visible),
             past: None,
         }
+    }
+
+    /// How often the tables had been made again when it was taken, at least: what a reader finds in
+    /// this view may be otherwise in any whose number is another.
+    pub fn made(&self) -> u64 {
+        self.made
     }
 
     /// Whether this view shows an earlier state than the newest it knows.

@@ -12,6 +12,7 @@ use crate::engine::error::StorageError;
 use crate::engine::position::{self, Position};
 use crate::engine::registry::Registry;
 use crate::engine::scan::{Scan, ScanSource};
+use crate::engine::unreadable;
 use crate::engine::watch::{Watch, Written};
 use crate::read::followed::{Followed, Followers, Notifies};
 use crate::read::lists::{List, ListSnapshot, Listed, Lists};
@@ -97,6 +98,7 @@ impl Projections {
     /// A consistent read at the applied index.
     pub fn view(&self) -> View {
         View {
+            made: unreadable::made(),
             visible: self.visible(),
             past: None,
         }

@@ -225,6 +225,7 @@ impl Writer {
         }
         let mut digests = crate::engine::digest::Sums::default();
         let taken = View {
+            made: unreadable::made(),
             visible: std::sync::Arc::new(load(&db, registry)?),
             past: None,
         };

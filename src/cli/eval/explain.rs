@@ -12,6 +12,7 @@ use crate::history::explain::{
 };
 use anyhow::Result;
 use drover_events::model::Evaluation;
+use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::cmp::Ordering;
 
@@ -45,6 +46,21 @@ pub(in crate::cli) struct Args {
     verbose: bool,
 }
 
+/// The part of an explanation that decides the exit code: what else an agent of another release
+/// writes does not change it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Verdict {
+    recomputed: bool,
+    comparison: ComparisonVerdict,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct ComparisonVerdict {
+    identical: bool,
+}
+
 /// Explains an evaluation.
 pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let client = args.conn.client()?;
@@ -59,18 +75,13 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let reply = client.get(&path, &query).await;
     let reply = reply.map_err(|err| err.context("Error explaining the evaluation"))?;
     let reported = reply.json()?;
-    let explained = answer::of_ref::<Explanation>(&reported);
-    let differs =
-        |explained: &Explanation| !explained.comparison.identical && !explained.recomputed;
-    let code = if explained.as_ref().is_ok_and(differs) {
-        2
-    } else {
-        0
-    };
+    let verdict: Verdict = answer::of_ref(&reported).unwrap_or_default();
+    let differs = !verdict.comparison.identical && !verdict.recomputed;
+    let code = if differs { 2 } else { 0 };
     if args.format.print(&reported, out)? {
         return Ok(code);
     }
-    let explained = explained?;
+    let explained: Explanation = answer::of(reported)?;
     out.line(&pairs(&head(&explained, args.verbose)));
     for difference in &explained.comparison.differences {
         out.line(&format!("  {difference}"));

@@ -1,6 +1,6 @@
 //! The tables of a running agent: requests to compare and rebuild them, and their progress.
 
-use super::shapes::Discarded;
+use super::shapes::{Discarded, StageReached};
 use crate::cli::answer;
 use crate::cli::client::{Client, is_status};
 use crate::cli::conn::Conn;
@@ -48,15 +48,13 @@ pub(in crate::cli) async fn cancel(conn: &Conn, json: bool, out: &Out) -> Result
 
 /// Prints how far it is; returns whether it failed.
 fn report_status(reported: Json, json: bool, out: &Out) -> Result<bool> {
-    let status = answer::of_ref::<Status>(&reported);
-    let failed = status
-        .as_ref()
-        .is_ok_and(|status| Stage::of(&status.stage) == Some(Stage::Failed));
+    let reached: StageReached = answer::of_ref(&reported).unwrap_or_default();
+    let failed = Stage::of(&reached.stage) == Some(Stage::Failed);
     if json {
         out.line(&reported.to_string());
         return Ok(failed);
     }
-    let status = status?;
+    let status: Status = answer::of(reported)?;
     if status.kind.is_empty() {
         out.line("Nothing was rebuilt or verified since the agent started");
         return Ok(failed);

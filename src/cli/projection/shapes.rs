@@ -67,6 +67,14 @@ pub(super) struct Rebuilt {
     pub(super) kept: Option<String>,
 }
 
+/// The part of a rebuild's progress that decides the exit code.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(super) struct StageReached {
+    /// What it does.
+    pub(super) stage: String,
+}
+
 /// The part of a comparison's result that decides the exit code.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]

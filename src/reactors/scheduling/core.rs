@@ -8,7 +8,7 @@ use drover_events::model::Evaluation;
 use drover_events::model::status::EvalStatus;
 use drover_projections::tables::evals::{Evals, EvalsOpenByJob};
 use drover_projections::tables::scheduler_config::SchedulerConfigTable;
-use drover_projections::{Change, Operation, Scan, StorageError, Table, View, query, unreadable};
+use drover_projections::{Change, Operation, Scan, StorageError, Table, View, query};
 
 use super::blocked::Blocked;
 use super::broker::{Broker, BrokerSettings};
@@ -53,6 +53,9 @@ pub struct Core {
     made: u64,
     /// When it is looked again whether what is held back or closed can be read, Unix nanoseconds.
     look_at: i64,
+    /// When all nodes are looked over again for system jobs that missed them, Unix nanoseconds:
+    /// the last look could not read everything.
+    look_over: Option<i64>,
     followed: u64,
 }
 
@@ -73,11 +76,12 @@ impl Core {
             overlooked: BTreeMap::new(),
             each: Each::default(),
             held: BTreeSet::new(),
-            made: unreadable::made(),
+            made: view.made(),
             look_at: 0,
+            look_over: Some(now),
             followed: view.index(),
         };
-        core.note_overlooked(system_jobs::overlooked(view));
+        core.look_over(view, now)?;
         core.note_left_out()?;
         if !core.paused {
             core.restore(view, now)?;
@@ -135,7 +139,7 @@ impl Core {
     /// as soon as all its rows can be read, independent of the others. The view may be of the
     /// tables before: then it is looked again.
     fn release(&mut self, view: &View, now: i64) -> Result<(), StorageError> {
-        let made = unreadable::made();
+        let made = view.made();
         if self.made == made || now < self.look_at {
             return Ok(());
         }
@@ -152,6 +156,8 @@ impl Core {
         }
         if self.held.is_empty() && !self.cache.has_closed() {
             self.made = made;
+            // System jobs were left out of looks as long as they could not be read.
+            self.look_over = Some(now);
         }
         Ok(())
     }
@@ -220,6 +226,7 @@ impl Core {
     /// Follows all changes up to a view.
     pub fn catch_up(&mut self, view: &View, now: i64) -> Result<(), StorageError> {
         self.release(view, now)?;
+        self.look_over(view, now)?;
         if view.index() <= self.followed {
             return Ok(());
         }
@@ -228,8 +235,9 @@ impl Core {
         for changes in view.changes(self.followed + 1) {
             let changes = changes?;
             freed.extend(self.cache.follow(view, &changes)?);
-            // It is a second look: what cannot be read of it must not hold up all scheduling.
-            self.note_overlooked(system_jobs::overlooked_by(view, &changes));
+            let mut left_out = Vec::new();
+            let found = system_jobs::overlooked_by(view, &changes, &mut left_out);
+            self.note_overlooked(found, left_out, now)?;
             reload |= self.follow_evals(view, &changes, now)?;
         }
         self.note_left_out()?;
@@ -247,16 +255,38 @@ impl Core {
         Ok(())
     }
 
-    /// Notes what was overlooked; where that cannot be read, it is for another look.
-    fn note_overlooked(&mut self, found: Result<Vec<EvaluateOverlooked>, StorageError>) {
+    /// Looks all nodes over for system jobs that missed them, where that is due.
+    fn look_over(&mut self, view: &View, now: i64) -> Result<(), StorageError> {
+        if self.look_over.is_none_or(|due| now < due) {
+            return Ok(());
+        }
+        self.look_over = None;
+        let mut left_out = Vec::new();
+        let found = system_jobs::overlooked(view, &mut left_out);
+        self.note_overlooked(found, left_out, now)
+    }
+
+    /// Notes what was overlooked, and what was left out of the look. It is a second look: where the
+    /// database fails, that must not hold up all scheduling, and all is looked over after a while.
+    fn note_overlooked(
+        &mut self,
+        found: Result<Vec<EvaluateOverlooked>, StorageError>,
+        left_out: Vec<StorageError>,
+        now: i64,
+    ) -> Result<(), StorageError> {
+        for error in left_out {
+            self.each.row::<()>(Err(error))?;
+        }
         match found {
             Ok(found) => found
                 .into_iter()
                 .for_each(|command| self.add_overlooked(Retry::new(command))),
             Err(error) => {
-                tracing::warn!(%error, "system jobs may wait for their next evaluation");
+                tracing::warn!(%error, "system jobs may wait: nodes are looked over again");
+                self.look_over = Some(now.saturating_add(LOOK_AGAIN));
             }
         }
+        Ok(())
     }
 
     /// Adds what was overlooked on a node, once a node: the jobs without a look since a later index
@@ -383,5 +413,36 @@ mod tests {
         core.release(&none.projections.view(), later).unwrap();
         assert_eq!((core.broker.stats().ready, core.held.len()), (2, 0));
         assert_ne!(core.made, u64::MAX, "nothing is left to look at");
+    }
+
+    /// The tables are others by the time the view is loaded, and by the time it is followed.
+    #[test]
+    fn what_a_view_of_the_tables_before_holds_back_goes_on_with_those_made_again() {
+        let (damaged, sound) = (with_damaged(&[1]), with_damaged(&[]));
+        let view = damaged.projections.view();
+        let dir = tempfile::tempdir().unwrap();
+        let snapshot = dir.path().join("snapshot");
+        let written = sound.projections.view().write_snapshot(&snapshot, 1 << 20);
+        written.unwrap();
+        sound.install(&snapshot);
+        let mut core = Core::load(&view, BrokerSettings::default(), LATER).unwrap();
+        core.release(&view, LATER).unwrap();
+        assert_eq!((core.broker.stats().ready, core.held.len()), (1, 1));
+        core.release(&sound.projections.view(), LATER).unwrap();
+        assert_eq!((core.broker.stats().ready, core.held.len()), (2, 0));
+    }
+
+    #[test]
+    fn nodes_are_looked_over_again_after_a_look_that_the_database_failed() {
+        let direct = Direct::new();
+        let view = direct.projections.view();
+        let mut core = Core::load(&view, BrokerSettings::default(), 0).unwrap();
+        assert_eq!(core.look_over, None);
+        let gone = StorageError::Snapshot("it is gone".to_owned());
+        core.note_overlooked(Err(gone), Vec::new(), 0).unwrap();
+        core.catch_up(&view, LOOK_AGAIN - 1).unwrap();
+        assert_eq!(core.look_over, Some(LOOK_AGAIN));
+        core.catch_up(&view, LOOK_AGAIN).unwrap();
+        assert_eq!(core.look_over, None);
     }
 }

@@ -4,17 +4,20 @@
 use drover_events::job::JobRegistered;
 use drover_events::model::{DrainSpec, Evaluation};
 use drover_events::{Event, EventId, Guard};
-use drover_projections::Outcome;
 use drover_projections::tables::allocs::AllocsByJob;
+use drover_projections::tables::evals::Evals;
 use drover_projections::tables::jobs::Jobs;
+use drover_projections::{Id, Outcome, Scan, unreadable};
 
 use super::*;
 use crate::commands::job::RegisterJob;
 use crate::commands::node::{
     RegisterNode, UpdateNodeDrain, UpdateNodeEligibility, UpdateNodeStatus,
 };
+use crate::commands::system_jobs::{overlooked, overlooked_by};
 use crate::commands::{Command, Decision, Stamp};
-use crate::reactors::testing::{Direct, spoil};
+use crate::error::Code;
+use crate::reactors::testing::{Direct, Fault, Faulty, spoil};
 use drover_testkit::fixtures::{job, node};
 
 /// What keeps the node from being used, and what ends that.
@@ -90,9 +93,13 @@ impl Way {
 }
 
 fn register(direct: &Direct, kind: &str) -> String {
+    register_as(direct, "s", kind)
+}
+
+fn register_as(direct: &Direct, id: &str, kind: &str) -> String {
     let mut spec = job(kind, 1);
-    spec.id = "s".into();
-    spec.name = "s".into();
+    spec.id = id.into();
+    spec.name = id.into();
     let eval_id = uuid::Uuid::new_v4().to_string();
     let command = RegisterJob {
         job: spec,
@@ -113,8 +120,7 @@ fn start(direct: &Arc<Direct>) -> Scheduling {
 
 fn evals(direct: &Direct) -> Vec<Evaluation> {
     let view = direct.projections.view();
-    let evals =
-        view.scan::<drover_projections::tables::evals::Evals>(drover_projections::Scan::all());
+    let evals = view.scan::<Evals>(Scan::all());
     evals.map(Result::unwrap).collect()
 }
 
@@ -216,8 +222,9 @@ async fn nothing_is_evaluated_again_that_was_looked_at() {
     until("all was followed", &direct, caught_up).await;
     drop(scheduling);
     let view = direct.projections.view();
-    let missed = crate::commands::system_jobs::overlooked(&view).unwrap();
-    assert!(missed.is_empty(), "{missed:?}");
+    let mut left_out = Vec::new();
+    let missed = overlooked(&view, &mut left_out).unwrap();
+    assert!(missed.is_empty() && left_out.is_empty(), "{missed:?}");
     assert_eq!(evals(&direct).len(), 2, "its own and the node's");
 }
 
@@ -272,7 +279,7 @@ async fn a_system_job_that_cannot_be_read_keeps_no_other_waiting() {
 #[test]
 fn what_was_overlooked_is_kept_once_a_node_and_waits_where_it_fails() {
     let direct = Direct::new();
-    let made = drover_projections::unreadable::made();
+    let made = unreadable::made();
     let mut core = Core::load(&direct.projections.view(), BrokerSettings::default(), 0).unwrap();
     let one = |since| {
         let node_id = "n".to_owned();
@@ -286,11 +293,88 @@ fn what_was_overlooked_is_kept_once_a_node_and_waits_where_it_fails() {
     core.add_overlooked(taken.remove(0).later(0));
     let early = core.take_overlooked(1);
     // Another test may make tables again: then it does not wait.
-    let others = drover_projections::unreadable::made() != made;
+    let others = unreadable::made() != made;
     assert!(early.is_empty() || others);
     early.into_iter().for_each(|one| core.add_overlooked(one));
     // The node is usable once more: that is looked at at once.
     core.add_overlooked(one(9));
     let taken = core.take_overlooked(1);
     assert_eq!((taken.len(), taken[0].what.since), (1, 9));
+}
+
+/// System jobs that are registered while the event that makes a node usable is on its way: their
+/// evaluations, and the event.
+fn with_pairs(direct: &Direct, ids: [&str; 2]) -> (Vec<String>, Event, Vec<Guard>) {
+    Way::Status.begins(direct);
+    let (event, guards) = decided(Way::Status, direct);
+    let evals = ids.map(|id| register_as(direct, id, "system"));
+    (evals.into(), event, guards)
+}
+
+/// The newest evaluation of one system job is damaged: the other is found by each of the looks, and
+/// evaluated.
+#[test]
+fn an_evaluation_that_cannot_be_read_keeps_no_other_system_job_overlooked() {
+    let direct = Direct::new();
+    let (evals, event, guards) = with_pairs(&direct, ["damaged", "s"]);
+    let direct = direct.reopened(|database| {
+        spoil::<Evals>(database, &Id::new(evals[0].as_str()));
+    });
+    let (since, outcome) = direct.apply_guarded(event, guards);
+    assert!(matches!(outcome, Outcome::Applied(_)), "{outcome:?}");
+    let view = direct.projections.view();
+    let mut left_out = Vec::new();
+    let found = overlooked(&view, &mut left_out).unwrap();
+    assert_eq!((found.len(), left_out.len()), (1, 1));
+    let changes = view.changes(since).next().unwrap().unwrap();
+    let followed = overlooked_by(&view, &changes, &mut left_out).unwrap();
+    assert_eq!((followed.len(), left_out.len()), (1, 2));
+    let stamp = Stamp {
+        id: EventId([7; 16]),
+        now: 1,
+    };
+    let decision = followed[0].decide(&view, &stamp).unwrap();
+    let Decision::Event { event, .. } = decision else {
+        panic!("{decision:?}");
+    };
+    let Event::EvalsUpserted(made) = event else {
+        panic!("{event:?}");
+    };
+    let jobs: Vec<&str> = made.evals.iter().map(|eval| eval.job_id.as_str()).collect();
+    assert_eq!(jobs, ["s"]);
+}
+
+/// A pause would only come on top of the time in which nothing can be written at all.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_what_fails_for_its_own_reason_waits_for_a_while() {
+    for (code, due) in [(Code::NoLeader, [1_usize, 1]), (Code::Internal, [0, 0])] {
+        let direct = Direct::new();
+        let node_id = node(1).id;
+        let faulty = Faulty::new(&direct, &node_id, Fault::Error(code));
+        let projections = Arc::clone(&direct.projections);
+        let started = Scheduling::start(projections, faulty, SchedulingSettings::default());
+        let scheduling = started.unwrap();
+        let shared = scheduling.shared();
+        tokio::task::block_in_place(|| drop(scheduling));
+        let (_, event, guards) = with_pairs(&direct, ["a", "s"]);
+        let (since, _) = direct.apply_guarded(event, guards);
+        let made = unreadable::made();
+        let end = Evaluation {
+            id: uuid::Uuid::new_v4().to_string(),
+            node_id: node_id.clone(),
+            status: "canceled".into(),
+            ..Evaluation::default()
+        };
+        let one = EvaluateOverlooked { node_id, since };
+        reaper::look_again(&shared, Retry::new(one)).await;
+        reaper::write_evals(&shared, Retry::new(vec![end])).await;
+        let now = shared.clock.now();
+        let mut core = shared.core.lock();
+        assert_eq!(core.unwritten.len(), 1);
+        let ends = core.unwritten.iter().filter(|list| list.is_due(now));
+        let are_due = [ends.count(), core.take_overlooked(now).len()];
+        // Another test may make tables again: then nothing waits.
+        let others = unreadable::made() != made;
+        assert!(are_due == due || others, "{code:?}: {are_due:?}");
+    }
 }

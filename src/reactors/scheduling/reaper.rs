@@ -21,9 +21,10 @@ const BATCH: usize = 500;
 const MINUTE: i64 = 60_000_000_000;
 
 /// Writes evaluations that hang together. What cannot be written now is not forgotten: it comes
-/// again with the next look. Where that may be because something of it cannot be read, the others
-/// of those that are cancelled together are written without it, and it waits for other tables, or
-/// for a while: nothing says of an error whether it is of such a row.
+/// again with the next look where nothing can be written, and after a while where the reason is its
+/// own. Where that may be because something of it cannot be read, the others of those that are
+/// cancelled together are written without it, and it waits for other tables too: nothing says of an
+/// error whether it is of such a row.
 pub(super) async fn write_evals(shared: &SchedulingShared, whole: Retry<Vec<Evaluation>>) {
     let mut lists = vec![whole];
     while let Some(mut list) = lists.pop() {
@@ -40,9 +41,10 @@ pub(super) async fn write_evals(shared: &SchedulingShared, whole: Retry<Vec<Eval
         if list.is_news() {
             tracing::warn!(%error, "evaluations could not be written, and are tried again");
         }
-        if error.concerns_all() || !unreadable::is_met() {
+        let may_split = unreadable::is_met() && list.what.len() > 1;
+        if error.concerns_all() {
             shared.core.lock().unwritten.push(list);
-        } else if list.what.len() > 1 && list.what.iter().all(is_canceled) {
+        } else if may_split && list.what.iter().all(is_canceled) {
             let rest = list.split_off(list.what.len() / 2);
             lists.extend([list, rest]);
         } else {
@@ -69,14 +71,16 @@ fn is_there(shared: &SchedulingShared, eval: &Evaluation) -> bool {
 }
 
 /// Has system jobs looked at that a node's coming missed; where that cannot be requested now, it is
-/// requested after a while.
+/// requested with the next look, or after a while, as in [`write_evals`].
 pub(super) async fn look_again(shared: &SchedulingShared, mut one: Retry<EvaluateOverlooked>) {
     if let Err(error) = submit(shared, one.what.clone()).await {
         if one.is_news() {
             let node = &one.what.node_id;
             tracing::warn!(%error, node, "system jobs could not be evaluated, and are tried again");
         }
-        let one = one.later(shared.clock.now());
+        if !error.concerns_all() {
+            one = one.later(shared.clock.now());
+        }
         shared.core.lock().add_overlooked(one);
     }
 }
