@@ -151,16 +151,7 @@ pub(super) fn forecast(name: &str, args: &[Value]) -> Cost {
                 steps: plain.steps.saturating_add(rows),
             }
         }
-        "jsondecode" => {
-            let values = text(0)
-                .bytes()
-                .filter(|byte| matches!(byte, b',' | b':' | b'[' | b'{' | b'\n'))
-                .count();
-            Cost {
-                bytes: values as u64 * 96 + text(0).len() as u64,
-                steps: values as u64,
-            }
-        }
+        "jsondecode" => json(text(0)),
         "yamldecode" => yaml(text(0)),
         "csvdecode" => {
             let mut lines = text(0).lines();
@@ -173,6 +164,18 @@ pub(super) fn forecast(name: &str, args: &[Value]) -> Cost {
             }
         }
         _ => plain,
+    }
+}
+
+/// Every sign that may begin a value in JSON counts.
+fn json(text: &str) -> Cost {
+    let signs = text
+        .bytes()
+        .filter(|byte| matches!(byte, b',' | b':' | b'[' | b'{' | b'\n'));
+    let values = signs.count() as u64;
+    Cost {
+        bytes: values * 96 + text.len() as u64,
+        steps: values,
     }
 }
 

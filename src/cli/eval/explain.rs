@@ -50,7 +50,7 @@ pub(in crate::cli) struct Args {
 /// writes does not change it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-struct Verdict {
+struct ExplainVerdict {
     recomputed: bool,
     comparison: ComparisonVerdict,
 }
@@ -75,7 +75,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let reply = client.get(&path, &query).await;
     let reply = reply.map_err(|err| err.context("Error explaining the evaluation"))?;
     let reported = reply.json()?;
-    let verdict: Verdict = answer::of_ref(&reported).unwrap_or_default();
+    let verdict: ExplainVerdict = answer::of_ref(&reported).unwrap_or_default();
     let differs = !verdict.comparison.identical && !verdict.recomputed;
     let code = if differs { 2 } else { 0 };
     if args.format.print(&reported, out)? {
