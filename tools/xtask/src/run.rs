@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
@@ -24,12 +25,15 @@ pub(crate) fn report(name: &str, (problems, notes): (Vec<String>, Vec<String>)) 
 /// Checks everything and writes nothing.
 pub(crate) fn verify(root: &Path, fast: bool) -> Result<()> {
     let mut failed = Vec::new();
+    let mut begun = Instant::now();
     let mut check = |name: &str, outcome: Result<()>| {
+        let seconds = begun.elapsed().as_secs();
+        begun = Instant::now();
         if let Err(error) = outcome {
-            println!("{name}: failed: {error:#}");
+            println!("{name}: failed after {seconds} s: {error:#}");
             failed.push(name.to_owned());
         } else {
-            println!("{name}: ok");
+            println!("{name}: ok, {seconds} s");
         }
     };
     check("fmt", cargo(root, &["fmt", "--all", "--check"]));
