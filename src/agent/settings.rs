@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use hyper::header::{HeaderName, HeaderValue};
 
 use super::Failure;
-use crate::commands::acl::TtlBounds;
 use crate::config::{AclConfig, Config, LimitsConfig};
 use crate::gate::Ttls;
 use crate::http;
@@ -24,19 +22,9 @@ pub(super) fn settings(config: &Config) -> Result<http::Settings, Failure> {
     })?;
     Ok(http::Settings {
         gzip,
-        live: Arc::new(ArcSwap::from_pointee(live(config)?)),
         rates: Rates::new(rates(&config.limits).0),
         bodies: Budget::new(in_flight(&config.limits)),
-        region: config.region.clone(),
-        job_priority: config.server.job_default_priority,
-        job_max_priority: config.server.job_max_priority,
-        job_max_count: config.server.job_max_count,
-        job_max_source_size: config.server.job_max_source_size,
-        job_tracked_versions: config.server.job_tracked_versions,
-        search: config.server.search.clone(),
-        variables_quota: config.server.variables_quota,
-        enable_debug: config.enable_debug,
-        ..http::Settings::default()
+        ..http::Settings::of(config, live(config)?)
     })
 }
 
@@ -55,13 +43,7 @@ pub(super) fn live(config: &Config) -> Result<http::Live, String> {
     }
     Ok(http::Live {
         headers,
-        prometheus: config.telemetry.prometheus_metrics,
-        metrics_require_acl: config.telemetry.metrics_require_acl,
-        label_identities: !config.telemetry.disable_rpc_rate_metrics_labels,
-        token_ttl: TtlBounds {
-            min: config.acl.token_min_expiration_ttl,
-            max: config.acl.token_max_expiration_ttl,
-        },
+        ..http::Live::of(config)
     })
 }
 

@@ -10,7 +10,7 @@ use hyper::header::{HeaderName, HeaderValue};
 use super::gzip::Gzip;
 use super::stream::{Publisher, Shape};
 use crate::commands::acl::TtlBounds;
-use crate::config::SearchConfig;
+use crate::config::{Config, SearchConfig};
 use crate::gate::Gate;
 use crate::history::proof::Ledger;
 use crate::keyring::Keyring;
@@ -58,29 +58,30 @@ pub struct Settings {
     pub enable_debug: bool,
 }
 
-impl Default for Settings {
-    fn default() -> Self {
+impl Settings {
+    /// What this configuration says, with these of what may change. How answers are compressed, the
+    /// rates and the budget of bodies are the usual ones: whoever serves says them.
+    pub fn of(config: &Config, live: Live) -> Self {
+        let server = &config.server;
         Self {
             gzip: Gzip::default(),
-            live: Arc::default(),
+            live: Arc::new(ArcSwap::from_pointee(live)),
             body_limit: BODY_LIMIT,
             bodies: Budget::new(BODIES),
             rates: Rates::none(),
             list_part: None,
-            region: "global".to_owned(),
-            job_priority: 50,
-            job_max_priority: 100,
-            job_max_count: 50_000,
-            job_max_source_size: 1_000_000,
-            job_tracked_versions: 6,
-            search: SearchConfig::default(),
-            variables_quota: 0,
-            enable_debug: false,
+            region: config.region.clone(),
+            job_priority: server.job_default_priority,
+            job_max_priority: server.job_max_priority,
+            job_max_count: server.job_max_count,
+            job_max_source_size: server.job_max_source_size,
+            job_tracked_versions: server.job_tracked_versions,
+            search: server.search.clone(),
+            variables_quota: server.variables_quota,
+            enable_debug: config.enable_debug,
         }
     }
-}
 
-impl Settings {
     /// What may change, as it is now.
     #[must_use]
     pub fn now(&self) -> Arc<Live> {
@@ -103,17 +104,36 @@ pub struct Live {
     pub label_identities: bool,
 }
 
-impl Default for Live {
-    fn default() -> Self {
+impl Live {
+    /// What this configuration says, without its headers, which may be wrong.
+    pub fn of(config: &Config) -> Self {
         Self {
             headers: Vec::new(),
-            prometheus: true,
-            metrics_require_acl: false,
-            label_identities: true,
+            prometheus: config.telemetry.prometheus_metrics,
+            metrics_require_acl: config.telemetry.metrics_require_acl,
+            label_identities: !config.telemetry.disable_rpc_rate_metrics_labels,
             token_ttl: TtlBounds {
-                min: std::time::Duration::from_secs(60),
-                max: std::time::Duration::from_secs(24 * 3600),
+                min: config.acl.token_min_expiration_ttl,
+                max: config.acl.token_max_expiration_ttl,
             },
+        }
+    }
+}
+
+#[cfg(test)]
+impl Default for Settings {
+    fn default() -> Self {
+        Self::of(&Config::default(), Live::default())
+    }
+}
+
+#[cfg(test)]
+impl Default for Live {
+    /// What is not configured, with the metrics that tests read.
+    fn default() -> Self {
+        Self {
+            prometheus: true,
+            ..Self::of(&Config::default())
         }
     }
 }

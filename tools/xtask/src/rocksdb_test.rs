@@ -26,6 +26,8 @@ fn run(version: &str, maven: &str, set: &[(&str, &str)]) -> (bool, String, bool)
     program(&bin, "uname", "echo Linux x86_64");
     program(&bin, "mvn", maven);
     program(&bin, "unzip", "echo another library");
+    // One that is there is not installed.
+    program(&bin, "ccache", "exit 0");
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let mut script = Command::new(tools.join("rocksdb"));
     for name in ["DROVER_ROCKSDB", "DROVER_NO_SKIP", "ROCKSDB_LIB_DIR"] {
