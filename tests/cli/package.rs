@@ -273,3 +273,34 @@ fn a_tarball_holds_the_program_its_completions_and_its_manual() {
     }
     assert!(!tree.join("DEBIAN").exists());
 }
+
+/// A line of the configuration as it is when the `#` of a setting is taken away.
+fn uncommented(line: &str) -> &str {
+    let is_setting = |rest: &&str| {
+        let rest = rest.trim();
+        rest.contains(" = ") || rest.ends_with('{') || rest == "}"
+    };
+    let rest = line.trim_start().strip_prefix('#');
+    rest.filter(is_setting).unwrap_or(line)
+}
+
+#[test]
+fn every_setting_that_the_packages_configuration_shows_is_taken() {
+    let shown = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/package.d/drover.hcl");
+    let shown = fs::read_to_string(shown).expect("a configuration");
+    let whole: Vec<&str> = shown.lines().map(uncommented).collect();
+    for part in [
+        "raw_exec",
+        "acl {",
+        "tls {",
+        "host_volume",
+        "prometheus_metrics",
+    ] {
+        let is_set = |line: &&str| line.contains(part) && !line.trim_start().starts_with('#');
+        assert!(whole.iter().any(is_set), "{part}: {whole:#?}");
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("drover.hcl");
+    fs::write(&path, whole.join("\n")).expect("written");
+    done(Command::new(DROVER).args(["config", "validate"]).arg(&path));
+}

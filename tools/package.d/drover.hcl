@@ -1,5 +1,6 @@
 # drover: one machine that is server and client. See man drover-agent, and drover config validate.
-# What is not set has the value that stands behind its #.
+# Settings behind a # are examples, not set: region, datacenter, log_level and node_pool show their
+# defaults; the volume is not there, and raw_exec, acl, tls and telemetry are off.
 
 # The log, the tables, and the directories of tasks.
 data_dir = "/var/lib/drover"
