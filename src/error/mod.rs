@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 /// The kind of a refusal or failure.
 ///
-/// To add one: its line here, its status in both tables of `drover_net::status` and in the list of
-/// their test, and whether it lasts ([`Code::lasts`]) or concerns all ([`Refusal::concerns_all`]).
+/// To add one: its line here and in [`Code::ALL`], its status in the table of `drover_net::status`,
+/// and whether it lasts ([`Code::lasts`]) or concerns all ([`Refusal::concerns_all`]).
 /// Agents of earlier releases read it as the code they know its status by, or [`Code::Internal`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Code {
@@ -48,6 +48,26 @@ pub enum Code {
 }
 
 impl Code {
+    /// Each of them, as they are declared.
+    pub const ALL: [Code; 16] = [
+        Code::BadRequest,
+        Code::Unauthorized,
+        Code::PermissionDenied,
+        Code::NotFound,
+        Code::MethodNotAllowed,
+        Code::Conflict,
+        Code::Gone,
+        Code::PayloadTooLarge,
+        Code::UnsupportedMediaType,
+        Code::TooManyRequests,
+        Code::Refused,
+        Code::Internal,
+        Code::NotImplemented,
+        Code::NoLeader,
+        Code::Unavailable,
+        Code::Timeout,
+    ];
+
     /// Whether the same request fails for ever: what is wrong is the request itself, or a rule.
     /// What is left passes by itself, such as a missing leader or something that others hold.
     pub const fn lasts(self) -> bool {
@@ -159,4 +179,22 @@ pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
         .unwrap_or("no reason given")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::de::IntoDeserializer;
+    use serde::de::value::Error;
+
+    use super::*;
+
+    #[test]
+    fn none_is_missing_among_all_codes() {
+        // Serde names each of them when it refuses a name.
+        let unknown: Result<Code, Error> = Code::deserialize("none".into_deserializer());
+        let refused = unknown.expect_err("no code").to_string();
+        let named: Vec<&str> = refused.split('`').skip(3).step_by(2).collect();
+        let all: Vec<String> = Code::ALL.iter().map(|code| format!("{code:?}")).collect();
+        assert_eq!(named, all);
+    }
 }
