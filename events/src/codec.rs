@@ -95,7 +95,12 @@ impl RaftPayload {
 
     /// The kind's number; 0 if the bytes are too short to have one.
     pub fn kind_number(&self) -> u16 {
-        u16_at(&self.0, 0).unwrap_or(0)
+        Self::number_in(&self.0)
+    }
+
+    /// The number of the kind of a payload's bytes; 0 if they are too short to have one.
+    pub fn number_in(payload: &[u8]) -> u16 {
+        u16_at(payload, 0).unwrap_or(0)
     }
 
     /// The registered kind, if this server knows it.

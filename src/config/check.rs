@@ -3,7 +3,7 @@
 use super::retention::archive_problem;
 use super::tls::{cipher_suites, min_version};
 use super::{ClientConfig, Config, ConfigError, TlsConfig};
-use drover_events::model::status::job_type;
+use drover_events::model::status::{ALL_NODE_POOL, job_type};
 use ipnet::IpNet;
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -176,7 +176,7 @@ fn client(config: &Config, wrong: &mut Vec<String>) {
     }
     let pool = &client.node_pool;
     let word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-    if pool == "all" || pool.is_empty() || pool.len() > 128 || !pool.chars().all(word) {
+    if pool == ALL_NODE_POOL || pool.is_empty() || pool.len() > 128 || !pool.chars().all(word) {
         wrong.push(format!("Invalid node pool: {pool:?}"));
     }
     if let Err(text) = ports(&client.reserved.reserved_ports) {

@@ -53,10 +53,7 @@ pub struct Payload(pub Bytes);
 impl Payload {
     /// The kind's number.
     pub fn kind_number(&self) -> u16 {
-        match self.0.get(..2) {
-            Some(b) => u16::from_le_bytes([b[0], b[1]]),
-            None => 0,
-        }
+        RaftPayload::number_in(&self.0)
     }
 }
 

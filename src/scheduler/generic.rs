@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use drover_events::model::status::{
-    ClientStatus, DeploymentStatus, NodeStatus, algorithm, client, desired, job_type, node,
+    ALL_NODE_POOL, ClientStatus, DeploymentStatus, NodeStatus, algorithm, client, desired,
+    job_type, node,
 };
 use drover_events::model::{
     AllocDeploymentStatus, AllocMetric, Allocation, Deployment, Evaluation, Job, PlanAnnotations,
@@ -209,7 +210,7 @@ pub(super) fn updated(
         .datacenters
         .iter()
         .any(|pattern| super::feasible::glob_matches(pattern, &info.node.datacenter));
-    let in_pool = job.node_pool == "all" || job.node_pool == info.node.node_pool;
+    let in_pool = job.node_pool == ALL_NODE_POOL || job.node_pool == info.node.node_pool;
     if !in_datacenter || !in_pool {
         return None;
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use drover_events::model::status::ALL_NODE_POOL;
 use drover_events::model::{Constraint, HostVolume};
 
 use super::cluster::{Cluster, NodeInfo};
@@ -86,7 +87,7 @@ fn unfit(
         return Some("it is not ready".to_owned());
     }
     let pool = volume.node_pool.as_str();
-    if !matches!(pool, "" | "all") && pool != node.node_pool {
+    if !matches!(pool, "" | ALL_NODE_POOL) && pool != node.node_pool {
         return Some(format!("it is in node pool {:?}", node.node_pool));
     }
     if node.host_volumes.contains_key(&volume.name) || taken.contains(&node.id) {

@@ -2,6 +2,7 @@
 //! machine. They are not for secrets.
 
 use drover_base::chance::split_mix;
+use uuid::Uuid;
 
 /// A seeded sequence of numbers.
 #[derive(Clone, Debug)]
@@ -33,17 +34,8 @@ impl Rng {
 
     /// 128 random bits in the text form of a UUID, as Nomad makes its ids (no version bits).
     pub fn uuid(&mut self) -> String {
-        const HEX: &[u8; 16] = b"0123456789abcdef";
-        let bytes = (u128::from(self.draw()) << 64 | u128::from(self.draw())).to_be_bytes();
-        let mut text = String::with_capacity(36);
-        for (i, byte) in bytes.iter().enumerate() {
-            if matches!(i, 4 | 6 | 8 | 10) {
-                text.push('-');
-            }
-            text.push(char::from(HEX[usize::from(byte >> 4)]));
-            text.push(char::from(HEX[usize::from(byte & 15)]));
-        }
-        text
+        let bits = u128::from(self.draw()) << 64 | u128::from(self.draw());
+        Uuid::from_u128(bits).hyphenated().to_string()
     }
 }
 

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use drover_events::model::status::node;
+use drover_events::model::status::{ALL_NODE_POOL, node};
 
 use super::group::GroupState;
 use super::score::Best;
@@ -239,7 +239,7 @@ impl Stack<'_> {
         if !info.ready {
             return Some("node is not eligible for scheduling".to_owned());
         }
-        if job.node_pool != "all" && job.node_pool != node.node_pool {
+        if job.node_pool != ALL_NODE_POOL && job.node_pool != node.node_pool {
             let (its, wanted) = (&node.node_pool, &job.node_pool);
             return Some(format!("node is in pool {its:?}, the job in {wanted:?}"));
         }

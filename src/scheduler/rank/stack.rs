@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use drover_events::model::status::ALL_NODE_POOL;
 use drover_events::model::{AllocMetric, AllocatedResources, Job};
 
 use super::explain::{SearchRecord, Went};
@@ -148,7 +149,7 @@ impl<'a> Stack<'a> {
         let names = self.cluster.names();
         let mut wanted: Vec<Option<bool>> = vec![None; names.len()];
         let mut counts = vec![0_i64; names.len()];
-        let any_pool = job.node_pool == "all";
+        let any_pool = job.node_pool == ALL_NODE_POOL;
         let pool = names.get(&job.node_pool);
         for slot in self.cluster.by_node_id() {
             let Some(info) = &self.cluster.slot(*slot).info else {
