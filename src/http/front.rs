@@ -404,11 +404,13 @@ pub(super) fn table_index(view: &View, tables: &[u16]) -> u64 {
 
 /// The answer to a finished request; a panic is a fault of ours and is said so in the log.
 pub(super) fn finish_request(outcome: std::thread::Result<Result<Answer, Refusal>>) -> Answer {
-    settled(outcome).unwrap_or_else(Answer::from)
+    without_panic(outcome).unwrap_or_else(Answer::from)
 }
 
 /// The same where an error is still to become an answer.
-pub(super) fn settled<T>(outcome: std::thread::Result<Result<T, Refusal>>) -> Result<T, Refusal> {
+pub(super) fn without_panic<T>(
+    outcome: std::thread::Result<Result<T, Refusal>>,
+) -> Result<T, Refusal> {
     outcome.unwrap_or_else(|panic| {
         tracing::error!(panic = panic_text(&*panic), "a handler panicked");
         Err(Refusal::internal("internal error"))

@@ -394,9 +394,9 @@ async fn csi_31_what_settles_and_what_is_being_deleted_is_explained() {
     let h = with_controller().await;
     let alloc = place(&h).await;
     h.submit(held(&alloc)).await;
-    let mut settles = held(&alloc);
-    settles.claim.state = state::DETACH_UNCONFIRMED;
-    h.submit(settles).await;
+    let mut detaching = held(&alloc);
+    detaching.claim.state = state::DETACH_UNCONFIRMED;
+    h.submit(detaching).await;
     let (reported, _) = first_reported(&h, "data").await;
     assert_eq!(
         (&reported["AllocationID"], &reported["State"]),

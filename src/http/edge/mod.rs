@@ -172,7 +172,7 @@ async fn serve(State(edge): State<Arc<Edge>>, incoming: Incoming) -> Response {
         let request = taken_in(&entrance, request, Some(body)).await?;
         edge.recorded(request, entrance.own).await
     });
-    match front::settled(work.catch_unwind().await) {
+    match front::without_panic(work.catch_unwind().await) {
         Ok(EdgeResponse::Here(answer)) => edge.respond(outline, answer),
         Ok(EdgeResponse::There(response)) => response,
         Err(error) => edge.respond(outline, error.into()),
