@@ -214,7 +214,7 @@ where
     late(api, incoming, access, |late| run(late.admitted()))
 }
 
-/// The same where the handler asks itself.
+/// The same where the handler checks the caller's right itself.
 pub(super) fn late<F, Fut>(
     api: Arc<Api>,
     incoming: Incoming,
@@ -323,8 +323,8 @@ where
     requests::answered(log, ticket, denied, answer).await
 }
 
-/// Finds out who calls, and lets in callers that may. It comes before anything else of a request is
-/// taken in.
+/// Identifies the caller, and lets in callers that may. It comes before anything else of a request
+/// is taken in.
 pub(super) async fn admit(api: &Api, request: &mut Request, access: Access) -> Result<(), Refusal> {
     if auth::token(request).is_some() && !api.gate.is_guarded() {
         request.query.ignore([known::header("X-Nomad-Token")]);

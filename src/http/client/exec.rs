@@ -81,7 +81,7 @@ async fn begin(
             if !api.gate.is_guarded() {
                 socket::same_origin(&request.headers)?;
             }
-            // They are looked at once it is known who calls: nothing of it is ignored.
+            // The parameters are looked at once the caller is known: none of them is ignored.
             let _ = command(&request);
             let api = Arc::clone(api);
             Ok(upgrade.accept(move |socket| introduced(api, request, access, socket)))
@@ -108,7 +108,7 @@ fn flag(request: &Request, name: &str) -> Result<bool, Refusal> {
     }
 }
 
-/// Learns from the first frame who calls.
+/// Identifies the caller by the first frame.
 async fn introduced(api: Arc<Api>, mut request: Request, access: Access, mut socket: Socket) {
     let stop = socket.stop.clone();
     let requested = async {
@@ -261,7 +261,7 @@ impl ExecPlace {
 }
 
 impl ExecTarget {
-    /// Finds out who asks and for what, and lets in who may.
+    /// Identifies the caller and what it requests, and lets in callers that may.
     async fn admit(api: &Arc<Api>, request: Request, access: Access) -> Result<Self, Refusal> {
         let entrance = ServerEntrance {
             api: Arc::clone(api),
