@@ -247,7 +247,7 @@ pub mod drivers {}
 #[doc = include_str!("docs/glossary.md")]
 pub mod glossary {}
 
-/// For whoever reads events: formats, topics, kinds, filters, positions, what is promised on each
+/// For readers of events: formats, topics, kinds, filters, positions, what is promised on each
 /// way, and clients that run.
 #[cfg(doc)]
 #[doc = include_str!("docs/consuming-events.md")]

@@ -344,7 +344,6 @@ fn volumes(table: RouteTable) -> RouteTable {
         )
 }
 
-/// Volumes of hosts.
 fn host_volumes(table: RouteTable) -> RouteTable {
     let create = (
         "host-volume-create",
