@@ -28,30 +28,30 @@
 //!    the applied index. It is total and deterministic. A failed guard is a normal outcome: the
 //!    leader decides again on newer state.
 //! 5. **Reactors** ([`reactors`]) are woken by what was applied. They read a view, do what follows
-//!    (schedule, expire, publish) and send commands, as anybody does. They hold no truth.
+//!    (schedule, expire, publish) and send commands, as every caller does. They hold no truth.
 //!
 //! # Two walks
 //!
-//! What happens, folder by folder, each with the functions by which it goes on. What is only looked
-//! into on the way is left out: [`acl`] and [`identity`] (what a caller may), [`net`] (the bytes
-//! and the time that he may take), [`table_reads`] (the thread that reads).
+//! What happens, folder by folder, each with the functions that lead to the next. What is only
+//! looked into on the way is left out: [`acl`] and [`identity`] (what a caller may), [`net`] (the
+//! bytes and the time that a caller may take), [`table_reads`] (the thread that reads).
 //!
 //! A job is registered, `PUT /v1/jobs`:
 //!
 //! 1. [`http`]: the route of `src/http/router/work.rs` hands the request to
-//!    `src/http/front.rs::late`, which reads its head, finds out who it is from (2), lets in a
+//!    `src/http/front.rs::late`, which reads its head, identifies its caller (2), lets in a
 //!    caller that may register jobs somewhere (`src/http/front.rs::admit`), and only then takes the
 //!    body.
 //! 2. [`gate`]: [`Gate::authenticate_again`](gate::Gate::authenticate_again) makes an identity of
-//!    a token, by the tables of now. It is asked before the body, so that a stranger sends none,
+//!    a token, by the tables of now. It is called before the body, so that a stranger sends none,
 //!    and again once it has come (`src/http/entrance.rs::taken_in`): a body may take its time,
 //!    rights may be taken away meanwhile, and what counts are those of when all of the request is
 //!    there. What was verified of a signed token is not verified twice.
 //! 3. [`jobspec`]: `src/http/jobs/write.rs::register` has the body read
 //!    ([`ParsedJob`](jobspec::ParsedJob)), made canonical and held to every rule
 //!    ([`validate`](jobspec::validate())), away from the threads that serve. Now it is known which
-//!    namespace the job is in: `src/http/jobs/write.rs::admitted` asks the identity of (2) for the
-//!    right there, and makes the only thing that can submit a command.
+//!    namespace the job is in: `src/http/jobs/write.rs::admitted` checks that the identity of (2)
+//!    has the right there, and makes the only thing that can submit a command.
 //! 4. [`proposer`]: [`Proposer::submit`](proposer::Proposer::submit) waits for the lead and for
 //!    space, takes a view, and has the command decided on it (5). The event is cut if it is too
 //!    large (`src/proposer/fit.rs::fit`), encoded, and stamped in one order with all others
@@ -67,7 +67,7 @@
 //! 7. [`log`]: [`LogEngine::append`](log::LogEngine::append) writes and syncs them.
 //! 8. [`drover_projections`]: [`Writer::apply_each`](drover_projections::Writer::apply_each) checks
 //!    the guards, has [`dispatch`](drover_projections::apply::dispatch) write the rows
-//!    (`projections/src/apply/job.rs::registered`), and wakes who waits for them: the scheduler
+//!    (`projections/src/apply/job.rs::registered`), and wakes what waits for them: the scheduler
 //!    finds the new evaluation.
 //!
 //! A client says what became of its allocations:
@@ -77,28 +77,28 @@
 //!    is due in one call.
 //! 2. [`rpc`]: [`Caller::once`](rpc::caller::Caller::once) carries `Node.UpdateAlloc` to a server,
 //!    where `src/rpc/server.rs::call` bounds the body and `src/rpc/service.rs::dispatch` finds the
-//!    method and has the caller asked for what it requires: to be a node.
+//!    method and checks what it requires of the caller: to be a node.
 //! 3. [`endpoints`]: `src/endpoints/auth.rs::admit` compares the secret with the hash in the node's
-//!    row; `src/endpoints/node.rs::update_alloc` asks again that it is this node, whose allocations
-//!    they are. What many nodes say within a moment becomes one command
-//!    (`src/endpoints/alloc_batch.rs::submit`), and each hears of its own part.
+//!    row; `src/endpoints/node.rs::update_alloc` checks again that it is this node, whose
+//!    allocations they are. What many nodes say within a moment becomes one command
+//!    (`src/endpoints/alloc_batch.rs::submit`), and each gets the outcome of its own part.
 //! 4. [`proposer`]: as above; it has the gathered command decided, which hands each part on (5).
 //! 5. [`commands`]: [`reported`](commands::alloc::UpdateAllocsFromClient::reported) leaves of a
-//!    part what is new and adds the evaluations that follow. What is refused is left out, and told
-//!    to its node alone.
+//!    part what is new and adds the evaluations that follow. What is refused is left out, and
+//!    reported to its node alone.
 //! 6. [`raft`]: as above; the event is `AllocsUpdatedByClient`.
 //! 7. [`log`]: as above.
 //! 8. [`drover_projections`]: `projections/src/apply/alloc.rs::updated_by_client` writes the rows,
-//!    and what is counted of them. Whoever sees to what follows, a deployment or a drain, is woken.
+//!    and what is counted of them. The reactors of what follows, deployments or drains, are woken.
 //!
 //! # Where things are
 //!
 //! The crates form a line; each can be read knowing only those before it:
 //! [`drover_events`] (the language of today) ← [`drover_projections`] (the state today) ←
-//! [`drover_migrations`] (what both used to be) ← [`commands`] (what may be asked for) ← this crate
+//! [`drover_migrations`] (what both used to be) ← [`commands`] (what may be requested) ← this crate
 //! (behaviour). Beside that line stand [`error`], [`log`], [`keyring`], [`jobspec`], [`scheduler`],
 //! [`acl`] with the small language `drover_hcl1` that its policies are written in, the language of
-//! filters ([`drover_projections::filter`]), what agents are told, [`config`], and what they speak
+//! filters ([`drover_projections::filter`]), the agents' settings, [`config`], and what they speak
 //! over: [`net`], [`identity`], [`rpc`], with [`telemetry`] and [`base`]; above these the
 //! [`client`], which reaches servers by calls alone. They know no table, and a change in one is
 //! compiled and tested without the rest (`cargo test -p drover-client`); what the scheduler decides
@@ -112,38 +112,38 @@
 //! |---|---|---|
 //! | [`log`] | segments, group commit, recovery, the tree over all bodies | Raft, events |
 //! | [`raft`] | openraft as one thin part, the applier | what an event means |
-//! | [`proposer`] | commands decided, stamped and proposed, in one order | who asks |
+//! | [`proposer`] | commands decided, stamped and proposed, in one order | who the caller is |
 //! | [`commands`] | intentions and their rules | HTTP, RPC |
-//! | [`reactors`] | what follows from what happened | who asked for it |
+//! | [`reactors`] | what follows from what happened | who requested it |
 //! | [`scheduler`] | where allocations go; pure | async, clocks, I/O |
 //! | [`scheduling_view`] | what the scheduler reads: tables and cluster of one index | who plans |
 //! | [`http`] | routes, parameters, answers | how rows are stored |
 //! | [`jobspec`] | HCL and JSON to jobs | servers |
 //! | [`client`] | tasks on this machine, their journal | projections |
-//! | [`acl`] | policies to what they allow; pure | tables, who asks, clocks |
+//! | [`acl`] | policies to what they allow; pure | tables, callers, clocks |
 //! | [`keyring`] | keys in files, ciphertext, tokens | what is in the log |
 //! | [`history::proof`] | checkpoints, proofs, verification of the log | what an event means |
 //! | [`history::audit`] | who changed what, when, why; cause chains; states compared | HTTP |
 //! | [`history::explain`] | a decision made again, and compared with what was committed | HTTP |
 //! | [`history::record`] | an event as the outside sees it, in one document | who reads it |
 //! | [`history::replay`] | a log folded into fresh tables, from outside | Raft |
-//! | [`history::rebuild`] | the tables made again beside those in use | who asks for it |
+//! | [`history::rebuild`] | the tables made again beside those in use | who requests it |
 //! | [`history::export`], [`history::backup`] | what leaves as files, and comes back | HTTP |
 //! | [`history::store`] | where dropped segments are kept, and read | what an event means |
-//! | [`diagnostics`] | an agent's log as it is written, machine, profiles | who asks |
-//! | [`requests`] | what was asked that changes nothing but matters, on each server | HTTP |
+//! | [`diagnostics`] | an agent's log as it is written, machine, profiles | who the caller is |
+//! | [`requests`] | requests that change nothing but matter, on each server | HTTP |
 //! | [`csi_calls`] | calls of servers to CSI plugins: where, when, how many at once | volumes |
 //! | [`volumes`] | CSI volumes taken, given back, made at plugins | HTTP, sessions |
 //! | [`host_volumes`] | volumes of hosts, made and deleted on their nodes | HTTP, sessions |
 //! | [`rpc`] | the typed calls between servers and clients | what they cause |
-//! | [`gate`] | who asks, and what he may, by the tables of now | what is asked for |
+//! | [`gate`] | who calls, and what that caller may do, by the tables of now | what is requested |
 //! | [`endpoints`] | what each call means: a view is read, a command submitted | how calls travel |
 //! | [`net`] | connections, bytes and time that callers may take; statuses | routes, methods |
 //! | [`nodesim`] | thousands of clients without tasks, for load | servers |
-//! | [`config`] | what an agent is told, checked as a whole | who acts on it |
+//! | [`config`] | the settings of an agent, checked as a whole | who acts on it |
 //! | [`cli`] | nouns and verbs, over the API or a data directory | servers |
 //! | [`table_reads`] | reads of tables, off the threads that serve | what is read |
-//! | [`identity`], [`error`] | who asks, why not | the rest |
+//! | [`identity`], [`error`] | who calls, why not | the rest |
 //! | [`base`] | the clock, the version, one at a time by key | the rest |
 //! | [`telemetry`] | how much | the rest |
 //! | [`log::atomic_file`] | small files, replaced whole or not at all | what is in them |
@@ -247,7 +247,7 @@ pub mod drivers {}
 #[doc = include_str!("docs/glossary.md")]
 pub mod glossary {}
 
-/// For whoever reads events: formats, topics, kinds, filters, positions, what is promised on each
+/// For readers of events: formats, topics, kinds, filters, positions, what is promised on each
 /// way, and clients that run.
 #[cfg(doc)]
 #[doc = include_str!("docs/consuming-events.md")]

@@ -1,4 +1,4 @@
-//! Reads of the tables, off the threads that serve: a read may wait for the disk, and whoever is
+//! Reads of the tables, off the threads that serve: a read may wait for the disk, and what is
 //! served by the same thread would wait with it. What is in memory is read where it is wanted: to
 //! hand it over would take longer than to read it.
 
@@ -43,7 +43,7 @@ pub async fn glancing<T: Send + 'static>(
     quickly(&READS, work).await
 }
 
-/// The same for what a command is decided by and for what nodes ask: such reads have permits of
+/// The same for what a command is decided by and for what nodes request: such reads have permits of
 /// their own, so however much is read over the API, they do not stand in that line.
 ///
 /// # Errors
@@ -111,9 +111,9 @@ async fn elsewhere<T: Send + 'static>(
 
 /// Does work of which so much is done at a time, because it takes long or much memory.
 ///
-/// Who waited in vain is answered 503: others hold the turns, and another server, or this one a
-/// little later, has one. 429 would blame the caller; it is what an address is told that has too
-/// much under way itself. Nomad's clients try both again, and proxies pass on the former only.
+/// A caller that waited in vain is answered 503: others hold the turns, and another server, or this
+/// one a little later, has one. 429 would blame the caller; it is the answer to an address that has
+/// too much under way itself. Nomad's clients try both again, and proxies pass on the former only.
 ///
 /// # Errors
 /// 503: the turn did not come in time. The runtime ends.
@@ -143,7 +143,7 @@ async fn holding<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Refusal> {
     let done = tokio::task::spawn_blocking(move || {
-        // Held until the work is done, also when nobody waits for it any more.
+        // Held until the work is done, also when no caller waits for it any more.
         let _turn = turn;
         work()
     });
@@ -212,7 +212,7 @@ mod tests {
         // All the turns of reads taken, a decision has its own.
         let _taken = every_read().await;
         assert_eq!(read_for_decision(|| 7).await.unwrap(), 7);
-        // So has who is not known yet, and nobody waits for him.
+        // So has a caller that is not known yet, and no other waits for it.
         let _strangers = ADMISSIONS.acquire_many(8).await.unwrap();
         assert_eq!(read_for_decision(|| 7).await.unwrap(), 7);
     }
@@ -236,7 +236,7 @@ mod tests {
             }
         };
         // It was written just now.
-        // Then it is in memory, unless the little cache of a test has no room just there.
+        // Then it is in memory, unless the little cache of a test has no space just there.
         let mut here = false;
         for number in [1, 40, 80, 120, 160] {
             read_for_decision(read(&direct, number)).await.unwrap();

@@ -8,7 +8,6 @@ use uuid::Uuid;
 
 use drover_log::atomic_file;
 
-/// The ids of this node.
 #[derive(Clone, PartialEq, Eq)]
 pub struct NodeIds {
     /// Public.

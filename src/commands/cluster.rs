@@ -131,7 +131,6 @@ impl Command for SayPublisherLags {
 /// The publisher of events has caught up, if it was said to be behind.
 #[derive(Clone, Debug)]
 pub struct SayPublisherCaughtUp {
-    /// Which publisher.
     pub publisher: String,
     /// The last index it has published.
     pub published: u64,

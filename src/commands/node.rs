@@ -208,12 +208,12 @@ impl Command for MissHeartbeat {
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
         let node = known(view, &self.node_id)?;
         let waits = may_wait(view, &node.id, stamp.now)?;
-        let settled = match node.status() {
+        let is_done = match node.status() {
             Some(NodeStatus::Down) => true,
             Some(NodeStatus::Disconnected) => waits,
             Some(NodeStatus::Init | NodeStatus::Ready) | None => false,
         };
-        if settled {
+        if is_done {
             return Ok(Decision::Nothing(Reply::None));
         }
         let event = node_event(node_subsystem::CLUSTER, "Node heartbeat missed", stamp.now);

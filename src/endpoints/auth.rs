@@ -1,4 +1,4 @@
-//! Nodes prove who they are with their secret; the state knows its hash only.
+//! Nodes prove their identity with their secret; the state has its hash only.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -65,7 +65,7 @@ const FOR_OTHERS: [&str; 4] = [
 /// that matched it.
 pub(super) type Proven = Mutex<HashMap<String, (u64, [u8; 32])>>;
 
-/// What a secret says of who calls.
+/// What a secret says of the caller.
 enum Proof {
     /// It is the node's.
     Proved,
@@ -183,9 +183,9 @@ fn is_found(call: &Call) -> bool {
 }
 
 impl ClientEndpoints {
-    /// Checks that the node calls that the call is about, and says so: nobody is it here who is
-    /// somebody else where it is asked who calls. What was found of a secret holds as long as the
-    /// node's row is the same. Whether there is such a node is nobody's business who is not it.
+    /// Checks that the caller is the node that the call is about and that the call names as its
+    /// caller. What was found of a secret holds as long as the node's row is the same. Other
+    /// callers do not learn whether there is such a node.
     pub(super) async fn authorize_node(
         self: &Arc<Self>,
         call: &Call,
@@ -200,7 +200,7 @@ impl ClientEndpoints {
         }
     }
 
-    /// The same for a heartbeat: a client that is told that its node is gone registers again.
+    /// The same for a heartbeat: a client that learns that its node is gone registers again.
     pub(super) async fn authorize_node_or_gone(
         self: &Arc<Self>,
         call: &Call,
@@ -249,7 +249,7 @@ impl ClientEndpoints {
         if call.node.is_empty() {
             return false;
         }
-        // Nodes that have proved who they are do not stand in the line of strangers.
+        // Nodes that have proved their identity do not wait in the line of strangers.
         let is_known = self.proven.lock().contains_key(&call.node);
         let (endpoints, token, id) = (self.clone(), call.token.clone(), call.node.clone());
         let proves = move || endpoints.prove(&token, &id);
@@ -341,7 +341,7 @@ impl ClientEndpoints {
         identity
     }
 
-    /// Authorizes another server, for which a part of this one acts; none where the caller is no
+    /// Authorizes another server, for which a part of this one acts; `None` where the caller is no
     /// server.
     pub(super) fn authorize_server(&self, call: &Call, part: &str) -> Option<Allowed> {
         let origin = || Allowed(self.server.origin(part));

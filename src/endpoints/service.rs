@@ -26,7 +26,7 @@ fn few(field: &str, count: usize) -> Result<(), Refusal> {
 }
 
 /// Whether these are of allocations on the node that each names, in their namespaces and of their
-/// jobs, and none of them is another node's: a node speaks for what runs on it and nothing else.
+/// jobs, and none of them is another node's: a node reports what runs on it and nothing else.
 fn all_own(view: &View, services: &[ServiceRegistration]) -> Result<bool, StorageError> {
     for service in services {
         let alloc = view.get::<Allocs>(service.alloc_id.as_str())?;

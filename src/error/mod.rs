@@ -25,15 +25,15 @@ pub enum Code {
     MethodNotAllowed,
     /// The object changed in the meantime (a check-and-set that lost).
     Conflict,
-    /// The position asked for lies below the horizon of the log.
+    /// The requested position lies below the horizon of the log.
     Gone,
     /// The body is longer than the limit.
     PayloadTooLarge,
-    /// The form that is asked for is not offered.
+    /// The requested form is not offered.
     UnsupportedMediaType,
     /// Too many requests from this caller.
     TooManyRequests,
-    /// Validation and business rules, which Nomad does not tell from its own failures.
+    /// Validation and business rules, which Nomad does not distinguish from its own failures.
     Refused,
     /// A fault of this server (storage, a bug); the message is for an operator.
     Internal,

@@ -41,11 +41,8 @@ const AT_ONCE: usize = 1_000;
 /// How long what servers say is kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Ttls {
-    /// Of a token.
     pub token: Duration,
-    /// Of a policy.
     pub policy: Duration,
-    /// Of a role.
     pub role: Duration,
 }
 

@@ -434,12 +434,12 @@ mod tests {
             index: 7,
         };
         let decided = Decided::new("tester", named(&["not there"])).guarded(wrong);
-        let settled = propose(&proposer, decided).await.unwrap();
-        assert!(settled.rejection.is_some());
+        let outcome = propose(&proposer, decided).await.unwrap();
+        assert!(outcome.rejection.is_some());
 
         let reported = server.get("/v1/audit?outcome=refused").await.json();
         assert_eq!(reported.as_array().map(Vec::len), Some(1), "{reported:#}");
-        assert_eq!(reported[0]["Index"], settled.index);
+        assert_eq!(reported[0]["Index"], outcome.index);
         assert_eq!(reported[0]["Outcome"], "refused");
         assert_eq!(reported[0]["Reason"], "guard 0 did not hold: 0 was found");
         assert_eq!(reported[0]["Changes"], serde_json::json!([]));
@@ -451,8 +451,8 @@ mod tests {
         let applied = applied.as_array().unwrap();
         assert!(!applied.is_empty());
         assert!(applied.iter().all(|entry| entry["Outcome"] == "applied"));
-        assert!(applied.iter().all(|entry| entry["Index"] != settled.index));
-        let target = format!("/v1/audit/trace?id={}", settled.index);
+        assert!(applied.iter().all(|entry| entry["Index"] != outcome.index));
+        let target = format!("/v1/audit/trace?id={}", outcome.index);
         let tree = server.get(&target).await.json();
         assert_eq!(
             tree["Roots"][0]["Refused"],

@@ -1,5 +1,5 @@
-//! Which routes browsers may ask from pages of other origins, and the headers that tell them
-//! so. Whatever the origin, it may; what counts is the token.
+//! Which routes browsers may call from pages of other origins, and the headers that say so.
+//! Every origin may call them; what counts is the token.
 
 use axum::response::{IntoResponse, Response};
 use hyper::header::{self, HeaderMap, HeaderValue};

@@ -183,8 +183,8 @@ async fn one_that_is_gone_is_explained_as_of_when_it_was_there() {
         ..EvalsDeleted::default()
     };
     let proposer: Arc<dyn Propose> = Arc::new(RaftPropose::new(h.server.proposer.clone(), "me"));
-    let settled = propose(&proposer, Decided::new("tester", event)).await;
-    let deleted = settled.expect("it is deleted").index;
+    let outcome = propose(&proposer, Decided::new("tester", event)).await;
+    let deleted = outcome.expect("it is deleted").index;
     for id in [id, &id[..8]] {
         let reply = h.get(&format!("/v1/evaluation/{id}/explain")).await;
         assert_eq!(reply.status, 410, "{}", reply.text());

@@ -214,7 +214,7 @@ where
     late(api, incoming, access, |late| run(late.admitted()))
 }
 
-/// The same where the handler asks itself.
+/// The same where the handler checks the caller's right itself.
 pub(super) fn late<F, Fut>(
     api: Arc<Api>,
     incoming: Incoming,
@@ -323,8 +323,8 @@ where
     requests::answered(log, ticket, denied, answer).await
 }
 
-/// Finds out who calls, and lets in callers that may. It comes before anything else of a request is
-/// taken in.
+/// Identifies the caller, and lets in callers that may. It comes before anything else of a request
+/// is taken in.
 pub(super) async fn admit(api: &Api, request: &mut Request, access: Access) -> Result<(), Refusal> {
     if auth::token(request).is_some() && !api.gate.is_guarded() {
         request.query.ignore([known::header("X-Nomad-Token")]);
@@ -404,11 +404,13 @@ pub(super) fn table_index(view: &View, tables: &[u16]) -> u64 {
 
 /// The answer to a finished request; a panic is a fault of ours and is said so in the log.
 pub(super) fn finish_request(outcome: std::thread::Result<Result<Answer, Refusal>>) -> Answer {
-    settled(outcome).unwrap_or_else(Answer::from)
+    without_panic(outcome).unwrap_or_else(Answer::from)
 }
 
 /// The same where an error is still to become an answer.
-pub(super) fn settled<T>(outcome: std::thread::Result<Result<T, Refusal>>) -> Result<T, Refusal> {
+pub(super) fn without_panic<T>(
+    outcome: std::thread::Result<Result<T, Refusal>>,
+) -> Result<T, Refusal> {
     outcome.unwrap_or_else(|panic| {
         tracing::error!(panic = panic_text(&*panic), "a handler panicked");
         Err(Refusal::internal("internal error"))

@@ -331,7 +331,7 @@ async fn who_waits_for_a_jobs_scale_hears_of_its_allocations_and_its_deployment(
     h.register("web").await;
     let row = placed(&h, "web").await;
     // Until the evaluation and all that follows from the placement are through.
-    let settled = async || {
+    let unchanged = async || {
         let before = h.get("/v1/job/web/scale").await;
         let evals = h.get("/v1/job/web/evaluations").await.json();
         let open = evals
@@ -342,12 +342,12 @@ async fn who_waits_for_a_jobs_scale_hears_of_its_allocations_and_its_deployment(
         let same = h.get("/v1/job/web/scale").await.index() == before.index();
         so(!open && same).map(|()| before)
     };
-    let settled = async || {
-        eventually_async("it to settle", LONG, settled)
+    let unchanged = async || {
+        eventually_async("it to settle", LONG, unchanged)
             .await
             .unwrap()
     };
-    let before = settled().await;
+    let before = unchanged().await;
     assert!(before.index() >= row.modify_index, "its allocation counts");
     assert_eq!(before.json()["TaskGroups"]["g"]["Running"], 0);
     let path = format!("/v1/job/web/scale?index={}&wait=60s", before.index());

@@ -1,4 +1,4 @@
-//! Connections that become WebSockets: who may ask for one, how it is answered, and how it is ended
+//! Connections that become WebSockets: who may request one, how it is answered, and how it is ended
 //! in words.
 //!
 //! Invariants:

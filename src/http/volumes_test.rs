@@ -132,7 +132,7 @@ async fn csi_48_job_13_a_volume_is_registered_shown_listed_and_removed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn csi_05_a_least_size_that_nobody_was_asked_for_is_warned_of() {
     let (h, _) = with_plugin().await;
-    let text = "capacity_min of volume \"data\" was asked of nobody: it is as large as it was; it \
+    let text = "capacity_min of volume \"data\" went to no plugin: it is as large as it was; it \
                 grows when it is registered again with another one";
     let mut wanted = described("data");
     for (least, warned) in [(0, ""), (10, text), (10, text), (0, "")] {
@@ -394,9 +394,9 @@ async fn csi_31_what_settles_and_what_is_being_deleted_is_explained() {
     let h = with_controller().await;
     let alloc = place(&h).await;
     h.submit(held(&alloc)).await;
-    let mut settles = held(&alloc);
-    settles.claim.state = state::DETACH_UNCONFIRMED;
-    h.submit(settles).await;
+    let mut detaching = held(&alloc);
+    detaching.claim.state = state::DETACH_UNCONFIRMED;
+    h.submit(detaching).await;
     let (reported, _) = first_reported(&h, "data").await;
     assert_eq!(
         (&reported["AllocationID"], &reported["State"]),
@@ -421,7 +421,7 @@ async fn csi_31_what_settles_and_what_is_being_deleted_is_explained() {
     assert!(reported["Since"].as_i64().unwrap() > 0);
     let place = ("default", "other");
     let (waiting, origin) = (PendingRelease::Deletion, Origin::default());
-    // The watcher sees to it as well: what is told is what came of the last look at it.
+    // The watcher works on it as well: what is reported is the outcome of its last look.
     let reported = eventually_async(
         "what hinders it is told",
         drover_testkit::LONG,

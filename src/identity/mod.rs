@@ -24,15 +24,15 @@ pub struct Identity {
     pub acl: Arc<Acl>,
     /// The token that was given, if it is a good one; without its secret.
     pub token: Option<Arc<AclToken>>,
-    /// What the servers once signed of the workload that asks, if it is one that lives.
+    /// What the servers once signed of the workload that calls, if it is one that lives.
     pub claim: Option<Arc<Claims>>,
-    /// Why the token that was given is none. The request is refused where it is served.
+    /// Why the token that was given is not valid. The request is refused where it is served.
     pub refusal: Option<Rejection>,
     /// The certificate that the other end of the connection showed.
     pub certificate: Option<Arc<PeerCertificate>>,
 }
 
-/// Why a token is none.
+/// Why a token is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rejection {
     /// Nobody has it.
@@ -58,7 +58,7 @@ impl Rejection {
         Refusal::new(Code::PermissionDenied, text)
     }
 
-    /// What everything else says about it: not why it is none.
+    /// What everything else says about it: not why it is not valid.
     #[must_use]
     pub fn at_large(self) -> Refusal {
         match self {
@@ -68,7 +68,7 @@ impl Rejection {
     }
 }
 
-/// Nobody in particular, who may do nothing.
+/// An anonymous caller, which may do nothing.
 impl Default for Identity {
     fn default() -> Self {
         Self::anonymous("", Arc::new(Acl::denied()))
@@ -76,7 +76,7 @@ impl Default for Identity {
 }
 
 impl Identity {
-    /// A caller without a token, who may do what `acl` says.
+    /// A caller without a token, which may do what `acl` says.
     pub fn anonymous(addr: impl Into<String>, acl: Arc<Acl>) -> Self {
         let actor = Actor {
             kind: ActorKind::Anonymous,
@@ -86,7 +86,7 @@ impl Identity {
         Self::of(actor, acl)
     }
 
-    /// A caller without a token while ACLs are off: nobody in particular, allowed everything.
+    /// A caller without a token while ACLs are off: anonymous, allowed everything.
     pub fn open(addr: impl Into<String>) -> Self {
         Self::anonymous(addr, Arc::new(Acl::management()))
     }
@@ -131,7 +131,7 @@ impl Identity {
         }
     }
 
-    /// Somebody who gave a token that is none.
+    /// A caller that gave a token that is not valid.
     pub fn refused(addr: impl Into<String>, refusal: Rejection) -> Self {
         Self {
             refusal: Some(refusal),
@@ -164,8 +164,8 @@ impl Identity {
         }
     }
 
-    /// What the caller is known by where his requests are limited; none where he is nobody but his
-    /// address. An address proves nothing, and a certificate is the same wherever it comes from;
+    /// What the caller is known by where its requests are limited; `None` where only its address is
+    /// known. An address proves nothing, and a certificate is the same wherever it comes from;
     /// those of all operators may have one name.
     #[must_use]
     pub fn known_as(&self) -> Option<String> {
@@ -176,7 +176,7 @@ impl Identity {
         }
     }
 
-    /// Refuses who gave a token that is none, without a word on why.
+    /// Refuses a caller that gave a token that is not valid, without a reason.
     ///
     /// # Errors
     /// 403; 503 where it is not known yet.

@@ -384,7 +384,7 @@ impl LogEngine {
 
     /// The tree over the committed and durable entries; `None` without a tree.
     pub fn compact_range(&self) -> Option<CompactRange> {
-        let committed = self.shared.state.lock().settled_commit();
+        let committed = self.shared.state.lock().commit_unless_truncating();
         let mut tree = self.shared.tree.lock();
         if let Some(index) = committed {
             tree.commit(index);

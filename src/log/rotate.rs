@@ -154,8 +154,8 @@ impl Writer {
         self.next = from;
         self.shared.tree.lock().truncate(from);
         let mut state = self.shared.state.lock();
-        state.settled += 1;
-        if state.generation == state.settled {
+        state.carried_out += 1;
+        if state.generation == state.carried_out {
             state.durable_next = from;
         }
         Ok(())
@@ -261,8 +261,8 @@ impl Writer {
         self.next = first;
         {
             let mut state = self.shared.state.lock();
-            state.settled += 1;
-            if state.generation == state.settled {
+            state.carried_out += 1;
+            if state.generation == state.carried_out {
                 state.durable_next = first;
             }
         }

@@ -82,7 +82,7 @@ pub(super) struct LogState {
     /// Counts truncations; the writer's durable index is only taken over when it has caught up.
     pub(super) generation: u64,
     /// The truncations that the writer has carried out.
-    pub(super) settled: u64,
+    pub(super) carried_out: u64,
     /// The writer sleeps without a deadline.
     pub(super) asleep: bool,
     pub(super) space: DiskSpace,
@@ -165,9 +165,9 @@ impl LogState {
     }
 
     /// The committed index, unless a truncation waits: what is written at it may be what goes.
-    pub(super) fn settled_commit(&self) -> Option<u64> {
+    pub(super) fn commit_unless_truncating(&self) -> Option<u64> {
         self.committed_index()
-            .filter(|_| self.generation == self.settled)
+            .filter(|_| self.generation == self.carried_out)
     }
 }
 

@@ -285,7 +285,7 @@ impl Writer {
     /// while a truncation waits: the entry at that index may be the one that is removed.
     fn commit_to_report(&self, state: &LogState, next: u64) -> Option<Position> {
         let reported = self.committed.as_ref().map(|(index, _)| *index);
-        let caught_up = state.generation == state.settled;
+        let caught_up = state.generation == state.carried_out;
         let committed = state.committed.as_ref().filter(|_| caught_up);
         committed
             .filter(|(index, _)| Some(*index) != reported && *index < next)
@@ -360,7 +360,7 @@ impl Writer {
         }
         let committed = {
             let mut state = self.shared.state.lock();
-            if state.generation == state.settled {
+            if state.generation == state.carried_out {
                 state.durable_next = self.next;
             }
             if self.shared.options.auto_commit && self.next > 0 {
@@ -368,7 +368,7 @@ impl Writer {
                 self.committed = state.committed.clone();
             }
             state.evict(self.shared.options.tail_bytes);
-            state.settled_commit()
+            state.commit_unless_truncating()
         };
         if self.shared.options.tree {
             let mut tree = self.shared.tree.lock();
@@ -412,7 +412,7 @@ impl Writer {
             state.cut(segment_next);
             state.durable_next = segment_next;
             self.next = segment_next;
-            state.settled = state.generation;
+            state.carried_out = state.generation;
         }
         if !e.is_full() {
             // A caller that gets the failure finds the log stopped.

@@ -53,14 +53,14 @@ impl Decided {
 
 /// The end of a proposed event.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Settled {
+pub struct EventOutcome {
     pub index: u64,
     /// Why it changed nothing, if so.
     pub rejection: Option<Rejection>,
 }
 
 /// The end of a proposed event, once it is applied here.
-pub type Settling = BoxFuture<'static, Result<Settled, Refusal>>;
+pub type PendingOutcome = BoxFuture<'static, Result<EventOutcome, Refusal>>;
 
 /// A command of a reactor, with the event that it follows from.
 pub struct Following {
@@ -93,7 +93,7 @@ impl Command for Following {
 pub trait Propose: Send + Sync + 'static {
     /// Queues an event; it is in its place when the outer future is done, and applied when the
     /// inner one is.
-    fn queue(&self, decided: Decided) -> BoxFuture<'_, Result<Settling, Refusal>>;
+    fn queue(&self, decided: Decided) -> BoxFuture<'_, Result<PendingOutcome, Refusal>>;
 
     /// Submits a command in the name of a reactor; it is decided again when the world moves. One
     /// that panics is refused like any other (`caught`), so that a caller with many to submit
@@ -106,7 +106,10 @@ pub trait Propose: Send + Sync + 'static {
 }
 
 /// Proposes an event and waits for its end.
-pub async fn propose(proposer: &Arc<dyn Propose>, decided: Decided) -> Result<Settled, Refusal> {
+pub async fn propose(
+    proposer: &Arc<dyn Propose>,
+    decided: Decided,
+) -> Result<EventOutcome, Refusal> {
     proposer.queue(decided).await?.await
 }
 
@@ -128,7 +131,7 @@ impl RaftPropose {
 }
 
 impl Propose for RaftPropose {
-    fn queue(&self, decided: Decided) -> BoxFuture<'_, Result<Settling, Refusal>> {
+    fn queue(&self, decided: Decided) -> BoxFuture<'_, Result<PendingOutcome, Refusal>> {
         Box::pin(async move {
             let origin = Origin {
                 actor: Actor::server(&self.server, decided.reactor),
@@ -140,18 +143,18 @@ impl Propose for RaftPropose {
                 id, event, guards, ..
             } = decided;
             let answer = self.proposer.queue(id, event, guards, &origin).await?;
-            let settling: Settling = Box::pin(async move {
+            let pending: PendingOutcome = Box::pin(async move {
                 let response = answer.await?;
                 let rejection = match response.outcome {
                     Some(Outcome::Rejected(rejection)) => Some(rejection),
                     Some(Outcome::Applied(_)) | None => None,
                 };
-                Ok(Settled {
+                Ok(EventOutcome {
                     index: response.index,
                     rejection,
                 })
             });
-            Ok(settling)
+            Ok(pending)
         })
     }
 

@@ -105,7 +105,7 @@ pub(super) fn rows(event: &Event) -> usize {
             | Event::HostVolumeClaimReleased(_)
             | Event::PublisherLagged(_)
             | Event::PublisherCaughtUp(_) => 0,
-            // Its haste, its versions and its policies are bounded where it is decided.
+            // Its flags, its versions and its policies are bounded where it is decided.
             Event::JobDeregistered(_) => 0,
             // Its canaries are bounded where it is decided.
             Event::DeploymentPromoted(_) => 0,

@@ -187,7 +187,7 @@ impl SnapshotDir {
     ///
     /// # Errors
     /// If one cannot be renamed, or cannot be read for another reason.
-    pub fn set_damaged_aside(dir: &Path) -> io::Result<usize> {
+    pub fn retire_damaged(dir: &Path) -> io::Result<usize> {
         let (mut whole, mut damaged) = (0, Vec::new());
         for (head, found) in Self::complete(&(Arc::new(RealFiles) as _), dir)? {
             match head {
@@ -199,7 +199,7 @@ impl SnapshotDir {
             return Ok(0);
         }
         for (found, why) in &damaged {
-            found.set_aside(why)?;
+            found.retire(why)?;
         }
         Ok(damaged.len())
     }
@@ -208,16 +208,16 @@ impl SnapshotDir {
     ///
     /// # Errors
     /// If it cannot be renamed.
-    pub fn set_aside(&self, why: &dyn std::error::Error) -> io::Result<()> {
-        let mut aside = self.path.with_extension("damaged");
+    pub fn retire(&self, why: &dyn std::error::Error) -> io::Result<()> {
+        let mut retired = self.path.with_extension("damaged");
         let mut number = 1;
-        while aside.exists() {
+        while retired.exists() {
             number += 1;
-            aside = self.path.with_extension(format!("damaged-{number}"));
+            retired = self.path.with_extension(format!("damaged-{number}"));
         }
-        self.files.rename(&self.path, &aside)?;
-        let aside = aside.display();
-        tracing::error!(error = crate::error::chain(why), %aside, "a snapshot is damaged");
+        self.files.rename(&self.path, &retired)?;
+        let retired = retired.display();
+        tracing::error!(error = crate::error::chain(why), %retired, "a snapshot is damaged");
         Ok(())
     }
 

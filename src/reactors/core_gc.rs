@@ -374,7 +374,7 @@ impl CoreGc {
         forced.volumes(context, each).await?;
         let mut resisted = std::mem::take(&mut *forced.deferred.lock());
         // What cannot be removed does not hold up what comes behind it.
-        pass.set_aside = resisted.iter().any(|what| !before.contains(what));
+        pass.newly_deferred = resisted.iter().any(|what| !before.contains(what));
         if pass.goes_on() {
             resisted.extend(before);
             *self.requested_deferred.lock() = resisted;
@@ -433,7 +433,7 @@ impl CoreGc {
         Ok(Pass {
             collected,
             more: more_jobs || more_evals,
-            set_aside: false,
+            newly_deferred: false,
         })
     }
 }
@@ -445,13 +445,13 @@ struct Pass {
     /// Whether the look was cut short.
     more: bool,
     /// Whether what resisted is set aside for the next look at once.
-    set_aside: bool,
+    newly_deferred: bool,
 }
 
 impl Pass {
     /// Whether another one at once gets on: there is more, and not all of it resists.
     fn goes_on(self) -> bool {
-        self.more && (self.set_aside || self.collected != Collected::default())
+        self.more && (self.newly_deferred || self.collected != Collected::default())
     }
 }
 

@@ -19,14 +19,14 @@ use parking_lot::Mutex;
 
 use crate::commands::{Command, Decision, Stamp};
 use crate::error::{Code, Refusal};
-use crate::proposer::decided::{Decided, Propose, Settled, Settling};
+use crate::proposer::decided::{Decided, EventOutcome, PendingOutcome, Propose};
 use crate::proposer::{Committed, caught, tried};
 
 /// Refuses everything.
 pub(crate) struct Idle;
 
 impl Propose for Idle {
-    fn queue(&self, _: Decided) -> BoxFuture<'_, Result<Settling, Refusal>> {
+    fn queue(&self, _: Decided) -> BoxFuture<'_, Result<PendingOutcome, Refusal>> {
         async { Err(Refusal::internal("nothing is proposed here")) }.boxed()
     }
 
@@ -101,18 +101,18 @@ impl Faulty {
 }
 
 impl Propose for Faulty {
-    fn queue(&self, decided: Decided) -> BoxFuture<'_, Result<Settling, Refusal>> {
+    fn queue(&self, decided: Decided) -> BoxFuture<'_, Result<PendingOutcome, Refusal>> {
         let bad = format!("{:?}", decided.event).contains(&self.bad);
         let plan = matches!(decided.event, Event::PlanApplied(_));
         if plan && bad && *self.how.lock() == Fault::Refuse {
             let message = "refused where it is applied".to_owned();
             let rejection = Some(Rejection::Rule { message });
-            let settling: Settling = async move {
+            let pending: PendingOutcome = async move {
                 let index = 0;
-                Ok(Settled { index, rejection })
+                Ok(EventOutcome { index, rejection })
             }
             .boxed();
-            return async move { Ok(settling) }.boxed();
+            return async move { Ok(pending) }.boxed();
         }
         match self.check(&decided.event) {
             Ok(()) => self.direct.queue(decided),
@@ -165,7 +165,7 @@ struct Inner {
     writer: Writer,
     index: u64,
     time: i64,
-    waiting: Vec<(Recorded, tokio::sync::oneshot::Sender<Settled>)>,
+    waiting: Vec<(Recorded, tokio::sync::oneshot::Sender<EventOutcome>)>,
 }
 
 impl Direct {
@@ -347,18 +347,18 @@ impl Inner {
         (index, applied.remove(0).outcome)
     }
 
-    fn apply_recorded(&mut self, recorded: Recorded) -> Settled {
+    fn apply_recorded(&mut self, recorded: Recorded) -> EventOutcome {
         let (index, outcome) = self.apply(recorded);
         let rejection = match outcome {
             Outcome::Rejected(rejection) => Some(rejection),
             Outcome::Applied(_) => None,
         };
-        Settled { index, rejection }
+        EventOutcome { index, rejection }
     }
 }
 
 impl Propose for Direct {
-    fn queue(&self, decided: Decided) -> BoxFuture<'_, Result<Settling, Refusal>> {
+    fn queue(&self, decided: Decided) -> BoxFuture<'_, Result<PendingOutcome, Refusal>> {
         let view = self.projections.view();
         if let Err(error) = tried(&view, false, &decided.event, &decided.guards) {
             return async move { Err(error) }.boxed();
@@ -366,16 +366,16 @@ impl Propose for Direct {
         drop(view);
         let mut inner = self.inner.lock();
         let recorded = inner.record(decided.id, decided.event, decided.guards);
-        let settling: Settling = if self.held.load(Ordering::SeqCst) {
+        let pending: PendingOutcome = if self.held.load(Ordering::SeqCst) {
             let (answer, wait) = tokio::sync::oneshot::channel();
             inner.waiting.push((recorded, answer));
             self.arrived.notify_one();
             async move { wait.await.map_err(|_| Refusal::internal("dropped")) }.boxed()
         } else {
-            let settled = inner.apply_recorded(recorded);
-            async move { Ok(settled) }.boxed()
+            let outcome = inner.apply_recorded(recorded);
+            async move { Ok(outcome) }.boxed()
         };
-        async move { Ok(settling) }.boxed()
+        async move { Ok(pending) }.boxed()
     }
 
     fn submit(

@@ -32,13 +32,13 @@ async fn vw_12_vw_18_a_sign_wakes_a_watcher_that_has_settled() {
     // Its end was not noticed.
     world.ends(&alloc);
     let watched = resting(&world);
-    watched.settled().await;
+    watched.rested().await;
     assert!(world.row(&volume).in_use(), "what is tested is the sign");
     let gc = CoreGc::new(GcSettings::default().forced());
     let mut each = Each::default();
     gc.collect(&watched.context, &mut each).await.unwrap();
     until("it is free", || !world.row(&volume).in_use()).await;
-    watched.settled().await;
+    watched.rested().await;
     assert!(world.strict.is_idle() && world.strict.wrong().is_empty());
 }
 
@@ -86,12 +86,12 @@ async fn vw_18_a_watcher_begins_and_ends_a_thousand_times_and_loses_and_leaks_no
                 })
                 .await
             }
-            _ => watched.settled().await,
+            _ => watched.rested().await,
         }
         drop(watched);
     }
     let watched = watched(&world);
-    watched.settled().await;
+    watched.rested().await;
     drop(watched);
     assert!(world.strict.is_idle() && world.strict.wrong().is_empty());
     until("nothing is left of them", || {
@@ -121,7 +121,7 @@ async fn vw_19_a_volume_that_is_not_there_has_no_worker_and_nothing_is_asked_of_
     world.direct.command(&command).unwrap();
     let (calls, index) = (world.strict.calls().len(), world.index());
     world.strict.let_go();
-    watched.settled().await;
+    watched.rested().await;
     assert!(!world.strict.is_busy(), "it was waited for");
     assert_eq!((world.strict.calls().len(), world.index()), (calls, index));
     assert!(world.volumes.all_last_errors(1).is_empty());
@@ -142,7 +142,7 @@ async fn csi_34_what_a_late_attach_attached_is_detached_and_nobody_works_any_mor
         world.row("data").is_at_rest() && world.strict.is_idle()
     })
     .await;
-    watched.settled().await;
+    watched.rested().await;
     assert!(world.strict.count("ControllerDetachVolume") > 1);
 }
 
@@ -162,7 +162,7 @@ async fn a_volume_whose_delete_nobody_answered_is_given_back_by_the_next_leader(
     world.elect();
     let watched = watched(&world);
     until("it is given back", || world.row("data").is_at_rest()).await;
-    watched.settled().await;
+    watched.rested().await;
 }
 
 /// What is logged.
@@ -301,6 +301,6 @@ async fn vw_10_a_volume_that_is_deleted_leaves_no_worker() {
         let (_, outcome) = world.direct.command(&command).unwrap();
         assert!(matches!(outcome, Outcome::Applied(_)), "{outcome:?}");
     }
-    watched.settled().await;
+    watched.rested().await;
     assert_eq!(world.volumes.remembers(), 0);
 }

@@ -56,7 +56,7 @@ async fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 impl Watched {
     /// Everything that was said is followed, and no worker is left.
-    async fn settled(&self) {
+    async fn rested(&self) {
         until("it settles", || {
             let now = self.context.projections.applied_index();
             *self.watcher.followed.lock() == Some(now) && self.watcher.workers() == 0
@@ -89,7 +89,7 @@ async fn vw_08_volumes_at_rest_have_no_worker_and_what_ends_is_freed() {
         world.volume(&format!("before-{number}"), ONE);
     }
     let watched = watched(&world);
-    watched.settled().await;
+    watched.rested().await;
     let calls = world.strict.calls().len();
     // What comes while it watches is looked at one by one.
     let mut most = 0;
@@ -98,13 +98,13 @@ async fn vw_08_volumes_at_rest_have_no_worker_and_what_ends_is_freed() {
         turns(1).await;
         most = most.max(watched.watcher.workers());
     }
-    watched.settled().await;
+    watched.rested().await;
     assert_eq!((most, world.strict.calls().len()), (0, calls));
     for (volume, alloc) in &held[..10] {
         world.alloc_is(alloc, "complete");
         until("it is free", || !world.row(volume).in_use()).await;
     }
-    watched.settled().await;
+    watched.rested().await;
     assert_eq!(
         world.strict.calls().len() - calls,
         20,
@@ -144,7 +144,7 @@ async fn vw_04_what_was_missed_is_found_by_the_next_leader_without_another_event
     );
     let second = watched(&world);
     until("it is free", || !world.row(&volume).in_use()).await;
-    second.settled().await;
+    second.rested().await;
     assert!(world.strict.is_idle() && world.strict.wrong().is_empty());
 }
 
@@ -176,7 +176,7 @@ async fn vw_12_a_sign_moves_the_index_and_nothing_else_and_vw_13_adds_no_claim()
     // A watcher that did not notice the end notices the sign (VW-11).
     let watched = watched(&world);
     until("it is free", || !world.row(&volume).in_use()).await;
-    watched.settled().await;
+    watched.rested().await;
 }
 
 #[tokio::test]
@@ -230,7 +230,7 @@ async fn vw_16_one_dead_node_keeps_no_other_claim_from_being_freed() {
         !world.row("data").in_use()
     })
     .await;
-    watched.settled().await;
+    watched.rested().await;
     assert!(world.volumes.last_errors(("default", "data")).is_empty());
     assert!(world.strict.wrong().is_empty());
 }
@@ -248,7 +248,7 @@ async fn vw_09_what_is_said_while_a_worker_leaves_is_not_lost() {
         // The next one comes at the very moment at which the worker of the last one leaves.
         until("it is free", || !world.row("data").in_use()).await;
     }
-    watched.settled().await;
+    watched.rested().await;
     assert!(world.strict.is_idle() && world.strict.wrong().is_empty());
 }
 
@@ -327,7 +327,7 @@ async fn vw_01_vw_03_a_plugin_that_hangs_holds_up_one_worker_of_one_volume() {
     let (second, other) = mounted(&world, 2, 0).await;
     mounted(&world, 3, 0).await;
     let watched = watched(&world);
-    watched.settled().await;
+    watched.rested().await;
     world.strict.fault("NodeDetachVolume", &[Fault::Hangs]);
     world.ends(&first);
     until("it hangs", || world.strict.count("NodeDetachVolume") == 1).await;
@@ -477,7 +477,7 @@ async fn vw_15_eval_14_no_evaluation_is_made_to_free_a_volume() {
     world.node_is(0, "down");
     world.node_is(0, "ready");
     until("it is free", || !world.row(&volume).in_use()).await;
-    watched.settled().await;
+    watched.rested().await;
     let view = world.direct.projections.view();
     let evals = view.scan::<Evals>(Scan::all());
     let core = evals.filter(|eval| eval.as_ref().unwrap().r#type == "_core");

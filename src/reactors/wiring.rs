@@ -35,7 +35,6 @@ use crate::proposer::decided::Propose;
 use crate::telemetry::took;
 use crate::volumes::Volumes;
 
-/// The settings of reactors.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReactorSettings {
     pub scheduling: SchedulingSettings,

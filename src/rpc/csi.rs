@@ -155,7 +155,6 @@ messages! {
     /// `CSI.ControllerValidateVolume`.
     ControllerValidateVolumeRequest {
         plugin_id: String = "PluginID",
-        /// The node of its controller.
         controller_node_id: String = "ControllerNodeID",
         /// What the plugin calls the volume.
         volume_id: String = "VolumeID",
@@ -173,7 +172,6 @@ messages! {
     /// `CSI.ControllerAttachVolume`.
     ControllerAttachVolumeRequest {
         plugin_id: String = "PluginID",
-        /// The node of its controller.
         controller_node_id: String = "ControllerNodeID",
         /// What the plugin calls the volume.
         volume_id: String = "VolumeID",
@@ -200,7 +198,6 @@ messages! {
     /// `CSI.ControllerDetachVolume`.
     ControllerDetachVolumeRequest {
         plugin_id: String = "PluginID",
-        /// The node of its controller.
         controller_node_id: String = "ControllerNodeID",
         /// What the plugin calls the volume.
         volume_id: String = "VolumeID",
@@ -212,7 +209,6 @@ messages! {
     /// `CSI.ControllerCreateVolume`.
     ControllerCreateVolumeRequest {
         plugin_id: String = "PluginID",
-        /// The node of its controller.
         controller_node_id: String = "ControllerNodeID",
         /// The name that makes a repeated call the same one.
         name: String = "Name",
@@ -253,7 +249,6 @@ messages! {
     /// `CSI.ControllerExpandVolume`.
     ControllerExpandVolumeRequest {
         plugin_id: String = "PluginID",
-        /// The node of its controller.
         controller_node_id: String = "ControllerNodeID",
         /// What the plugin calls the volume.
         external_volume_id: String = "ExternalVolumeID",
@@ -279,7 +274,6 @@ messages! {
     /// `CSI.ControllerDeleteVolume`.
     ControllerDeleteVolumeRequest {
         plugin_id: String = "PluginID",
-        /// The node of its controller.
         controller_node_id: String = "ControllerNodeID",
         /// What the plugin calls the volume.
         external_volume_id: String = "ExternalVolumeID",
@@ -289,7 +283,6 @@ messages! {
     /// `CSI.ControllerListVolumes`.
     ControllerListVolumesRequest {
         plugin_id: String = "PluginID",
-        /// The node of its controller.
         controller_node_id: String = "ControllerNodeID",
         /// The longest page; 0 for as many as there are.
         max_entries: i32 = "MaxEntries",
@@ -306,7 +299,6 @@ messages! {
     /// `CSI.ControllerCreateSnapshot`.
     ControllerCreateSnapshotRequest {
         plugin_id: String = "PluginID",
-        /// The node of its controller.
         controller_node_id: String = "ControllerNodeID",
         /// What the plugin calls the volume.
         volume_id: String = "ExternalSourceVolumeID",
@@ -332,7 +324,6 @@ messages! {
     /// `CSI.ControllerDeleteSnapshot`.
     ControllerDeleteSnapshotRequest {
         plugin_id: String = "PluginID",
-        /// The node of its controller.
         controller_node_id: String = "ControllerNodeID",
         /// What the plugin calls the snapshot.
         id: String = "ID",
@@ -342,7 +333,6 @@ messages! {
     /// `CSI.ControllerListSnapshots`.
     ControllerListSnapshotsRequest {
         plugin_id: String = "PluginID",
-        /// The node of its controller.
         controller_node_id: String = "ControllerNodeID",
         /// The longest page; 0 for as many as there are.
         max_entries: i32 = "MaxEntries",

@@ -247,7 +247,6 @@ messages! {
     }
     /// `Node.GetClientAllocs`.
     NodeSpecificRequest {
-        /// Which node.
         node_id: String = "NodeID",
         /// Wait until there is something above this index; 0 does not wait.
         min_query_index: u64 = "MinQueryIndex",

@@ -71,7 +71,7 @@ pub(super) fn open(
         source,
     };
     while let Err(RebuildError::Replay(error)) = &rebuilt
-        && set_aside(error, log_dir, &snapshots).map_err(cannot)?
+        && retire(error, log_dir, &snapshots).map_err(cannot)?
     {
         rebuilt = rebuild.run(&mut say);
     }
@@ -79,12 +79,12 @@ pub(super) fn open(
         Ok(rebuilt) => tracing::info!(
             entries = rebuilt.entries,
             took = ?rebuilt.took,
-            aside = ?rebuilt.kept,
+            retired = ?rebuilt.kept,
             "the projections are built again"
         ),
         // Nothing is committed: there is nothing to build, nor to lose.
         Err(RebuildError::Empty) => {
-            rebuild::set_aside(path).map_err(StartError::Rebuild)?;
+            rebuild::retire(path).map_err(StartError::Rebuild)?;
         }
         Err(error) => return Err(StartError::Rebuild(error)),
     }
@@ -103,14 +103,14 @@ fn are_lost(log_dir: &Path, path: &Path) -> bool {
 
 /// Sets the snapshot aside that a rebuild found damaged, where the log continues from another one;
 /// answers whether it did.
-fn set_aside(error: &ReplayError, log_dir: &Path, snapshots: &Path) -> io::Result<bool> {
+fn retire(error: &ReplayError, log_dir: &Path, snapshots: &Path) -> io::Result<bool> {
     match error {
         ReplayError::Foundation { path, source } if others(log_dir) => {
             let damaged = SnapshotDir::new(path.clone());
-            damaged.set_aside(source).map(|()| true)
+            damaged.retire(source).map(|()| true)
         }
         ReplayError::Base(why) if why.kind() == io::ErrorKind::InvalidData => {
-            SnapshotDir::set_damaged_aside(snapshots).map(|number| number > 0)
+            SnapshotDir::retire_damaged(snapshots).map(|number| number > 0)
         }
         _ => Ok(false),
     }

@@ -116,7 +116,6 @@ pub(super) fn sources(
     }
 }
 
-/// The settings of reactors.
 pub(super) fn reactor_settings(config: &Config) -> ReactorSettings {
     let mut scheduling = SchedulingSettings::default();
     if let Some(workers) = config.server.num_schedulers {

@@ -374,7 +374,6 @@ fn a_client_that_leaves_drains_itself_first() {
     }
 }
 
-/// A second signal ends the wait for the drain.
 #[test]
 fn a_second_signal_ends_the_wait_for_a_drain() {
     let dir = tempfile::tempdir().expect("a directory");

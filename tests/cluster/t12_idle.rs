@@ -123,12 +123,12 @@ fn hb_02_an_idle_agent_writes_nothing() -> Result<()> {
     })?;
     let beats = || counter(&agent, "nomad_nomad_rpc_node_write", "");
     // Nothing is on its way any more.
-    let settled = beats()? + 5.0;
+    let quiet = beats()? + 5.0;
     let mut index = applied(&agent)?;
     wait_for("nothing on its way", LONG, || {
         let (now, beats) = (applied(&agent)?, beats()?);
         let moved = std::mem::replace(&mut index, now) != now;
-        ensure!(!moved && beats > settled, "{now} after {beats} heartbeats");
+        ensure!(!moved && beats > quiet, "{now} after {beats} heartbeats");
         Ok(())
     })?;
     let (begin, rows) = (beats()?, http.json("/v1/allocations")?);

@@ -114,13 +114,13 @@ fn a_log_without_its_end_is_refused_by_its_checkpoints_alone() -> Result<()> {
         .open(&segment)?
         .set_len(4096 + 20_000)?;
     let tables = server.join("projections");
-    let aside = dir.path().join("tables");
+    let retired = dir.path().join("tables");
     // No tables, damaged ones: neither are built of less than was signed.
-    fs::rename(&tables, &aside)?;
+    fs::rename(&tables, &retired)?;
     let said = gives_up(&setup)?;
     ensure!(said.contains("was signed: its end is lost"), "{said}");
     let _ = fs::remove_dir_all(&tables);
-    fs::rename(&aside, &tables)?;
+    fs::rename(&retired, &tables)?;
     flip(&largest(&tables, "sst")?, 200)?;
     let said = gives_up(&setup)?;
     ensure!(said.contains("its end is lost"), "{said}");
@@ -210,8 +210,8 @@ fn a_flipped_bit_in_a_table_file_is_named_by_replay_and_healed_at_start() -> Res
     check_replay(&setup, &agent)?;
     let log = agent.log_tail(200);
     ensure!(log.contains("built again from the log"), "{log}");
-    let aside = projections.with_extension("set-aside-1");
-    ensure!(aside.is_dir(), "{} is not there", aside.display());
+    let retired = projections.with_extension("set-aside-1");
+    ensure!(retired.is_dir(), "{} is not there", retired.display());
     agent.stop(Duration::from_secs(8))?;
     let healed = replay(&setup, None)?;
     ensure!(healed.status.success(), "{}", words(&healed));
@@ -245,9 +245,9 @@ fn a_flipped_bit_in_a_table_file_is_never_served() -> Result<()> {
     agent.kill()?;
     let agent = setup.start()?;
     check(&agent, &known)?;
-    let aside = setup.data_dir.join("server/projections.set-aside-1");
+    let retired = setup.data_dir.join("server/projections.set-aside-1");
     ensure!(
-        aside.is_dir() || refused == 0,
+        retired.is_dir() || refused == 0,
         "{refused} refused, not healed"
     );
     check_replay(&setup, &agent)

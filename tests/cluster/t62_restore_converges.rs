@@ -179,7 +179,7 @@ fn a_restore_under_running_jobs_converges_to_three_points() -> Result<()> {
     let requested = applied(&agent)?;
     for at in points[1].0 + 1..points[1].0 + 4 {
         restore(&setup, &agent, &backup, at)?;
-        settles(&agent, &tasks)?;
+        converges(&agent, &tasks)?;
     }
     // A query about the time before says where that is kept.
     let gone = agent.http().get(&format!("/v1/jobs?as_of={ended}"))?;
@@ -212,7 +212,7 @@ fn a_restore_under_running_jobs_converges_to_three_points() -> Result<()> {
 }
 
 /// Waits until every job has what it requests, whatever that is.
-fn settles(agent: &Agent, tasks: &Tasks) -> Result<()> {
+fn converges(agent: &Agent, tasks: &Tasks) -> Result<()> {
     let mut wanted = BTreeMap::new();
     for job in ["one", "two", "three"] {
         let answer = agent.http().get(&format!("/v1/job/{job}"))?;

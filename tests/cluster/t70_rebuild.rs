@@ -110,7 +110,7 @@ fn killed_at(setup: &Setup, mark: &Path) -> Result<bool> {
 }
 
 /// Where the next tables that are given up are put.
-fn next_aside(server: &Path) -> PathBuf {
+fn next_retired(server: &Path) -> PathBuf {
     let names = (1..).map(|number| server.join(format!("projections.set-aside-{number}")));
     let mut free = names.filter(|name| !name.exists());
     free.next().unwrap_or_default()
@@ -134,7 +134,7 @@ fn a_rebuild_killed_anywhere_leaves_a_whole_database_in_use() -> Result<()> {
         for _ in 0..TRIES {
             let mark = match name {
                 "" => work.clone(),
-                "aside" => next_aside(&server),
+                "aside" => next_retired(&server),
                 name => work.join(name),
             };
             // What an earlier kill left would be taken for this rebuild's.

@@ -78,7 +78,7 @@ fn killed_at(setup: &Setup, agent: Agent, mark: &Path) -> Result<bool> {
 /// it first: the one that switched, once no view reads from them any more, or the one that is
 /// started next. An agent that saw its rebuild end has done it, and leaves nothing of it to the
 /// next.
-fn next_aside(server: &Path) -> PathBuf {
+fn next_retired(server: &Path) -> PathBuf {
     let path = |number: u32| server.join(format!("projections.set-aside-{number}"));
     (1..)
         .map(path)
@@ -91,7 +91,7 @@ enum Point {
     /// This file is there.
     File(PathBuf),
     /// The former tables are set aside.
-    SetAside,
+    RetiredDatabase,
     /// All is over.
     Over,
 }
@@ -103,7 +103,7 @@ fn kill_at(setup: &Setup, known: &mut Known, server: &Path, point: &Point) -> Re
         write(&agent, known, 0..3)?;
         let mark = match point {
             Point::File(mark) => mark.clone(),
-            Point::SetAside => next_aside(server),
+            Point::RetiredDatabase => next_retired(server),
             Point::Over => server.join("never"),
         };
         if killed_at(setup, agent, &mark)? != matches!(point, Point::Over) {
@@ -137,18 +137,18 @@ fn an_agent_killed_in_any_phase_of_a_rebuild_has_one_truth_afterwards() -> Resul
             Point::File(server.join("projections.in-use.new")),
         ),
         ("the switch", Point::File(server.join("projections.in-use"))),
-        ("set aside", Point::SetAside),
+        ("set aside", Point::RetiredDatabase),
         ("never", Point::Over),
     ] {
         let at = || format!("killed at {at}");
         kill_at(&setup, &mut known, &server, &point).with_context(at)?;
-        let (aside, both) = (next_aside(&server), home.is_dir());
+        let (retired, both) = (next_retired(&server), home.is_dir());
         let switched = server.join("projections.in-use").exists();
         let agent = setup.start().with_context(at)?;
         ensure!(!server.join("projections.in-use").exists(), "{}", at());
         ensure!(home.is_dir(), "{}", at());
         ensure!(
-            aside.exists() == (switched && both),
+            retired.exists() == (switched && both),
             "{}: the former tables are set aside by whoever comes to it first",
             at()
         );

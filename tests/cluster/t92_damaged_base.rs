@@ -102,8 +102,12 @@ fn a_log_goes_on_from_the_next_base_where_one_is_damaged() -> Result<()> {
             continue;
         }
         check_replay(&setup, &agent)?;
-        let aside = found[0].with_extension("damaged");
-        ensure!(aside.join("state").is_dir(), "{} is gone", aside.display());
+        let retired = found[0].with_extension("damaged");
+        ensure!(
+            retired.join("state").is_dir(),
+            "{} is gone",
+            retired.display()
+        );
         ensure!(!found[0].exists(), "{} is in use", found[0].display());
         agent.kill()?;
     }

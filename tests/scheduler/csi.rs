@@ -192,7 +192,7 @@ fn csi_29_what_is_left_of_one_who_is_gone_is_told_apart_and_waited_for() {
          be released"
     );
     assert_eq!(why(&run(&mut world, "other")), [&left]);
-    let mut core = world.settled();
+    let mut core = world.idle_core();
     assert_eq!(core.blocked.stats().total, 1);
     claim(&mut world, &first, state::READY_TO_FREE);
     core.catch_up(&world.view(), world.now).unwrap();
@@ -245,7 +245,7 @@ fn csi_43_a_release_wakes_who_waits_for_the_volume_and_nobody_else() {
         assert!(run(&mut world, job).blocked.is_some());
     }
     ends(&mut world, &first);
-    let mut core = world.settled();
+    let mut core = world.idle_core();
     assert_eq!(core.blocked.stats().total, 2);
     claim(&mut world, &first, state::UNPUBLISHING);
     core.catch_up(&world.view(), world.now).unwrap();
@@ -285,7 +285,7 @@ fn a_node_takes_no_more_volumes_than_its_plugin_says() {
     let first = allocs(&world, "j").remove(0);
     claim(&mut world, &first, state::CLAIMED);
     ends(&mut world, &first);
-    let mut core = world.settled();
+    let mut core = world.idle_core();
     assert_eq!(core.blocked.stats().total, 1);
     claim(&mut world, &first, state::READY_TO_FREE);
     core.catch_up(&world.view(), world.now).unwrap();
@@ -313,7 +313,7 @@ fn a_volume_without_a_healthy_plugin_is_waited_for() {
     });
     let missing = run(&mut world, "j");
     assert_eq!(why(&missing), ["missing CSI Volume data"]);
-    let mut core = world.settled();
+    let mut core = world.idle_core();
     world.add_node(mounts(1, 0));
     world.apply(CsiVolumesRegistered {
         volumes: vec![volume("data")],
@@ -353,7 +353,7 @@ fn csi_43_the_next_leader_wakes_who_waited_for_what_the_last_one_saw_released() 
 #[test]
 fn csi_43_what_was_released_while_the_broker_paused_wakes_who_waits_for_it() {
     let (mut world, first) = held_and_waited_for();
-    let mut core = world.settled();
+    let mut core = world.idle_core();
     assert_eq!(core.blocked.stats().total, 1);
     let pause = |world: &mut World, core: &mut Core, pause_eval_broker| {
         world.configure(SchedulerConfiguration {
@@ -420,7 +420,7 @@ fn csi_43_a_job_goes_on_when_the_controller_of_its_volume_is_back_on_another_cla
     let unusable = "CSI volume data is unschedulable or is read-only";
     let outcome = run(&mut world, "j");
     assert!(why(&outcome).contains(&unusable), "{:?}", why(&outcome));
-    let mut core = world.settled();
+    let mut core = world.idle_core();
     assert_eq!(core.blocked.stats().total, 1);
     world.add_node(with_controller(node(2), Some(true)));
     core.catch_up(&world.view(), world.now).unwrap();
@@ -479,7 +479,7 @@ fn hv_01_hv_04_each_allocation_gets_the_csi_volume_of_its_index() {
     register(&mut world, writes("other", "data[1]"));
     let taken = "CSI volume data[1] has exhausted its available writer claims";
     assert!(why(&run(&mut world, "other")).contains(&taken));
-    let mut core = world.settled();
+    let mut core = world.idle_core();
     assert_eq!(core.blocked.stats().total, 2);
     world.apply(CsiVolumesRegistered {
         volumes: vec![within("data[2]", "z1")],

@@ -256,7 +256,7 @@ impl World {
     }
 
     /// The same once that server has tried everything it found.
-    pub(crate) fn settled(&mut self) -> Core {
+    pub(crate) fn idle_core(&mut self) -> Core {
         let mut core = self.core();
         while let Some((eval, token)) = core.broker.dequeue(&KINDS, self.now) {
             self.run_eval(&eval);

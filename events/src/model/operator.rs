@@ -19,7 +19,7 @@ crate::wire! {
 }
 
 crate::wire! {
-    /// The health of a server.
+    /// How a server is doing, as autopilot judges it.
     pub struct ServerHealth {
         last_contact: DurationText = "LastContact",
         id: String = "ID",

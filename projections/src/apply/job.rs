@@ -62,9 +62,9 @@ pub(super) fn registered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobRegistered) -> Ap
             job_modify_index: ctx.index,
             ..created.clone()
         };
-        let settled = created.namespace == row.namespace && created.job_id == row.id;
+        let refreshed = created.namespace == row.namespace && created.job_id == row.id;
         eval::upsert_all(txn, ctx, &[created])?;
-        if settled {
+        if refreshed {
             return Ok(Reply::None);
         }
     }

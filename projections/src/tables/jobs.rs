@@ -30,7 +30,7 @@ impl Table for Jobs {
     }
 }
 
-/// The jobs of a type.
+/// The index of jobs, ordered by their type.
 pub struct JobsByType;
 
 impl Index for JobsByType {

@@ -13,7 +13,7 @@ pub struct NodeUses;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct NodeUse {
-    /// The node.
+    /// The key of the row.
     #[serde(rename = "NodeID")]
     pub node_id: String,
     /// The event that last changed what fits on the node: a plan's placements, stops and

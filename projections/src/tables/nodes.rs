@@ -53,7 +53,7 @@ impl Index for NodesBySecret {
     }
 }
 
-/// The nodes of a pool.
+/// The index of nodes, ordered by their pool.
 pub struct NodesByPool;
 
 impl Index for NodesByPool {

@@ -18,8 +18,8 @@ use clap::Subcommand;
   drover monitor export -on-disk > agent.log
   drover monitor export -service-name nomad -logs-since 2h -follow
 
-It shows what is logged from now on, at a level of its own, whatever the agent's log_level is. Who
-is too slow misses lines, and is told how many. Ctrl-C ends it.")]
+It shows what is logged from now on, at a level of its own, whatever the agent's log_level is. A
+reader that is too slow misses lines, and a line says how many. Ctrl-C ends it.")]
 pub(in crate::cli) struct Args {
     #[command(subcommand)]
     verb: Option<Verb>,
@@ -48,7 +48,7 @@ enum Verb {
 /// Whose log.
 #[derive(Debug, clap::Args)]
 struct Whose {
-    /// The client with this id or prefix of it, in place of the agent that is asked
+    /// The client with this id or prefix of it, in place of the agent that is called
     #[arg(long, value_name = "ID", conflicts_with = "server_id")]
     node_id: Option<String>,
     /// The server of this name or id, or leader

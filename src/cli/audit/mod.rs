@@ -28,7 +28,7 @@ const PAGE: usize = 200;
                                             variables are encrypted and not searched
   drover audit -outcome refused             intents that were refused when their turn came
   drover audit requests                     reads of secrets, sign-ins, denials: what changes
-                                            nothing but matters, as the asked server saw it
+                                            nothing but matters, as the called server saw it
 
 Types: job, eval, alloc, deployment, node, node-pool, namespace, variable, service, root-key,
 acl-token, acl-policy, acl-role, acl-auth-method, acl-binding-rule, host-volume, csi-volume,

@@ -21,15 +21,15 @@ const PAGE: usize = 500;
 /// Flags of `audit requests`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  drover audit requests                          the newest ones the asked server received
+  drover audit requests                          the newest ones the called server received
   drover audit requests -class secret -since -1h
   drover audit requests -path /v1/var/db -actor 10.0.0.7
   drover audit requests -class denied -json
   drover audit requests -data-dir /var/lib/drover   from the files, with or without a server
 
 Classes: secret (reads of variables, tokens, keys, raw events, backups), files (files and logs of
-allocations), exec, login, audit (reads of the audit trail), denied. Each server keeps what it was
-asked itself.
+allocations), exec, login, audit (reads of the audit trail), denied. Each server keeps the requests
+that it received itself.
 A request with no end yet is still being answered, as the one is that lists them, or the server died
 over it. What cannot be written is refused or counted as the agent's audit { delivery_guarantee }
 says. How much is kept is said by server { retention { requests { bytes age events } } }; where

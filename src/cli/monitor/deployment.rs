@@ -62,10 +62,10 @@ impl Monitor<'_> {
         };
         let shown = short(id, self.verbose);
         self.header(&format!("Monitoring deployment {shown:?}"));
-        if !settled(&deployment) {
+        if !has_ended(&deployment) {
             let from = from.max(deployment.create_index);
             let mut stream = self.stream(&deployment.job_id, from).await?;
-            while !settled(&deployment) {
+            while !has_ended(&deployment) {
                 let frame = match self.progress.due() {
                     None => stream.frame().await?,
                     Some(due) => match timeout_at(due, stream.frame()).await {
@@ -198,7 +198,7 @@ fn canaries_gone(deployment: &Deployment, allocs: &[AllocListStub]) -> i64 {
 }
 
 /// Whether nothing more happens to a deployment by itself.
-fn settled(deployment: &Deployment) -> bool {
+fn has_ended(deployment: &Deployment) -> bool {
     use words::DeploymentStatus::{
         Blocked, Cancelled, Failed, Initializing, Paused, Pending, Running, Successful, Unblocking,
     };

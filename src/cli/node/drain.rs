@@ -53,7 +53,7 @@ pub(in crate::cli) struct Args {
     /// With -disable: the node takes no new allocations still
     #[arg(long)]
     keep_ineligible: bool,
-    /// The node of the agent that is asked
+    /// The node of the agent that is called
     #[arg(long = "self", conflicts_with = "node")]
     own: bool,
     /// Do not watch

@@ -24,7 +24,7 @@ pub(in crate::cli) struct Args {
     /// Let no new allocations come; those there are stay
     #[arg(long)]
     disable: bool,
-    /// The node of the agent that is asked
+    /// The node of the agent that is called
     #[arg(long = "self", conflicts_with = "node")]
     own: bool,
 }

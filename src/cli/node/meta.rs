@@ -34,7 +34,7 @@ the node says is hidden by -unset until the key is set again.")]
 pub(in crate::cli) struct ApplyArgs {
     #[command(flatten)]
     conn: Conn,
-    /// The node's id or a prefix of it; by default the node of the agent that is asked
+    /// The node's id or a prefix of it; by default the node of the agent that is called
     #[arg(long, value_name = "ID")]
     node_id: Option<String>,
     /// Keys to take away, with commas between them; may be repeated
@@ -56,7 +56,7 @@ pub(in crate::cli) struct ReadArgs {
     conn: Conn,
     #[command(flatten)]
     format: Format,
-    /// The node's id or a prefix of it; by default the node of the agent that is asked
+    /// The node's id or a prefix of it; by default the node of the agent that is called
     #[arg(long, value_name = "ID")]
     node_id: Option<String>,
 }

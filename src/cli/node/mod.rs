@@ -53,7 +53,7 @@ pub(super) struct Args {
     format: Format,
     /// A node's id or a prefix of it; without one all nodes are listed
     node: Option<String>,
-    /// The node of the agent that is asked
+    /// The node of the agent that is called
     #[arg(long = "self", conflicts_with = "node")]
     own: bool,
     /// Only the node itself

@@ -268,7 +268,7 @@ async fn list(args: &ListArgs, out: &Out) -> Result<u8> {
         ]);
     }
     out.line(&table.to_string());
-    for kept in &held.set_aside {
+    for kept in &held.retired {
         out.line(&format!(
             "Set aside: {} ({})",
             kept.path,

@@ -20,7 +20,8 @@ pub(super) struct DatabaseInfo {
     /// Whether a rebuild was begun.
     pub(super) building: bool,
     pub(super) tables: Vec<HeldTable>,
-    pub(super) set_aside: Vec<SetAside>,
+    #[serde(rename = "SetAside")]
+    pub(super) retired: Vec<RetiredDatabase>,
 }
 
 /// A table.
@@ -42,7 +43,7 @@ pub(super) struct HeldTable {
 /// A database that was set aside.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub(super) struct SetAside {
+pub(super) struct RetiredDatabase {
     pub(super) path: String,
     pub(super) bytes: u64,
 }

@@ -62,7 +62,7 @@ pub(in crate::cli) struct DetachArgs {
     volume: String,
     /// The node's id or a prefix of it
     node: String,
-    /// Also where nobody claims it there: its plugin is asked nevertheless
+    /// Also where nobody claims it there: its plugin is called nevertheless
     #[arg(long)]
     force: bool,
 }

@@ -65,7 +65,7 @@ impl Stage {
         if others.peek().is_some() && others.all(|(_, p)| over(*p)) {
             return Self::Poststop;
         }
-        let settled = |once: Kind, sidecar: Kind| {
+        let under_way = |once: Kind, sidecar: Kind| {
             tasks.iter().all(|(kind, p)| match *kind {
                 k if k == once => matches!(p, TaskProgress::Done | TaskProgress::Ended),
                 k if k == sidecar => matches!(p, TaskProgress::Running | TaskProgress::Ended),
@@ -74,7 +74,7 @@ impl Stage {
         };
         match self {
             Self::Init => Self::Prestart,
-            Self::Prestart if settled(Kind::PrestartOnce, Kind::PrestartSidecar) => Self::Main,
+            Self::Prestart if under_way(Kind::PrestartOnce, Kind::PrestartSidecar) => Self::Main,
             Self::Main
                 if tasks
                     .iter()
@@ -82,7 +82,7 @@ impl Stage {
             {
                 Self::Poststart
             }
-            Self::Poststart if settled(Kind::PoststartOnce, Kind::PoststartSidecar) => {
+            Self::Poststart if under_way(Kind::PoststartOnce, Kind::PoststartSidecar) => {
                 Self::WaitAlloc
             }
             stage => stage,

@@ -52,7 +52,6 @@ pub struct RunnerFactory {
     pub node: Arc<Mutex<Arc<Node>>>,
     /// The hooks of allocations.
     pub alloc_hooks: AllocHookList,
-    /// The hooks of tasks.
     pub task_hooks: TaskHookList,
 }
 

@@ -20,7 +20,6 @@ const LIFE: i64 = 600 * 1_000_000_000;
 pub struct IssueOneTimeToken {
     /// The token it stands for.
     pub accessor_id: String,
-    /// The hash of its secret.
     pub secret_hash: String,
 }
 
@@ -49,7 +48,6 @@ impl Command for IssueOneTimeToken {
 /// A one-time token is used up. Only one of those that try gets an answer.
 #[derive(Clone, Debug)]
 pub struct ExchangeOneTimeToken {
-    /// The hash of its secret.
     pub secret_hash: String,
 }
 

@@ -30,7 +30,6 @@ pub struct DispatchJob {
     pub namespace: String,
     /// The parameterized job.
     pub job_id: String,
-    /// The id of the child.
     pub child_id: String,
     /// What the child is given.
     pub payload: Vec<u8>,

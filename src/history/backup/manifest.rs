@@ -53,7 +53,6 @@ pub struct Manifest {
     pub tables: Vec<BackupTable>,
 }
 
-/// A table of a backup.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct BackupTable {

@@ -126,7 +126,6 @@ impl Ledger {
         head.last.as_ref().map(|(_, note)| note.clone())
     }
 
-    /// The status of the ledger.
     pub fn status(&self) -> LedgerStatus {
         let head = self.head.lock();
         let last = head.last.as_ref().map(|(checkpoint, _)| checkpoint);

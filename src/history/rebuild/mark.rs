@@ -70,8 +70,8 @@ impl Mark {
             // Without a mark it is the former database, which was replaced, or one that was
             // refused.
             if work.exists() {
-                let aside = unused(work);
-                fs::rename(work, &aside).map_err(RebuildError::file(work))?;
+                let retired = unused(work);
+                fs::rename(work, &retired).map_err(RebuildError::file(work))?;
             }
             return Ok(wanted);
         };

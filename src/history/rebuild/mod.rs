@@ -51,7 +51,7 @@ pub use materialise::{Materialise, Materialised};
 pub use online::{Online, OnlineSettings};
 pub use shown::tables;
 pub(crate) use switch::finish_switch_locked;
-pub use switch::{beside, discard, finish_switch, kept, set_aside};
+pub use switch::{beside, discard, finish_switch, kept, retire};
 pub use work::{Status, Work};
 
 use crate::error::chain;
@@ -352,10 +352,10 @@ impl<'a> Rebuild<'a> {
             });
         }
         progress(at(Stage::Switch, last, last));
-        let mut aside = switch::switch(&work, &self.live)?;
+        let mut retired = switch::switch(&work, &self.live)?;
         if self.discard_old {
             switch::discard(&self.live)?;
-            aside = None;
+            retired = None;
         }
         Ok(Rebuilt {
             state,
@@ -364,7 +364,7 @@ impl<'a> Rebuild<'a> {
             took: began.elapsed(),
             compared,
             old_unread,
-            kept: aside,
+            kept: retired,
             cut_over: None,
         })
     }

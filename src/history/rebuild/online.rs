@@ -132,7 +132,7 @@ impl Online<'_> {
         drop(new);
         switch::sync_dir(&self.home)?;
         Mark::remove(work)?;
-        let kept = self.set_aside(handed.former, live)?;
+        let kept = self.retire(handed.former, live)?;
         // So that a start has little to apply again.
         self.projections.flush()?;
         let mut compared = built.compared;
@@ -266,7 +266,7 @@ impl Online<'_> {
 
     /// Waits for the readers of the old database, and sets it aside. Longer reads are not waited
     /// for.
-    fn set_aside(&self, former: Former, live: &Path) -> Result<Option<PathBuf>, RebuildError> {
+    fn retire(&self, former: Former, live: &Path) -> Result<Option<PathBuf>, RebuildError> {
         let until = Instant::now() + READERS;
         while former.is_read() {
             if Instant::now() > until {
@@ -277,7 +277,7 @@ impl Online<'_> {
             std::thread::sleep(LOOK);
         }
         drop(former);
-        let kept = switch::put_aside(&self.home, live)?;
+        let kept = switch::retire_old(&self.home, live)?;
         match self.settings.discard_old {
             true => switch::discard(&self.home).map(|_| None),
             false => Ok(Some(kept)),

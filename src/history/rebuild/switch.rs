@@ -59,12 +59,12 @@ pub(super) fn sync_dir(path: &Path) -> Result<(), RebuildError> {
 }
 
 /// Sets the database aside that was in use before the current one, once no reader has it open.
-pub(super) fn put_aside(home: &Path, old: &Path) -> Result<PathBuf, RebuildError> {
-    let aside = unused(home);
-    fs::rename(old, &aside).map_err(RebuildError::file(old))?;
+pub(super) fn retire_old(home: &Path, old: &Path) -> Result<PathBuf, RebuildError> {
+    let retired = unused(home);
+    fs::rename(old, &retired).map_err(RebuildError::file(old))?;
     forget_damage(old)?;
     sync_dir(home)?;
-    Ok(aside)
+    Ok(retired)
 }
 
 /// Finishes a switch that a server made while it served: the database in use comes home, the former
@@ -91,7 +91,7 @@ pub(crate) fn finish_switch_locked(home: &Path) -> Result<(), RebuildError> {
     let named = home.with_file_name(&name);
     if named.is_dir() && named != home {
         if home.exists() {
-            put_aside(home, home)?;
+            retire_old(home, home)?;
         }
         fs::rename(&named, home).map_err(RebuildError::file(&named))?;
     }
@@ -120,9 +120,9 @@ pub(super) fn with_ending(path: &Path, ending: &str) -> PathBuf {
 pub(super) fn unused(path: &Path) -> PathBuf {
     let mut number = 1;
     loop {
-        let aside = path.with_extension(format!("set-aside-{number}"));
-        if !aside.exists() {
-            return aside;
+        let retired = path.with_extension(format!("set-aside-{number}"));
+        if !retired.exists() {
+            return retired;
         }
         number += 1;
     }
@@ -182,7 +182,7 @@ pub fn discard(live: &Path) -> Result<usize, RebuildError> {
 ///
 /// # Errors
 /// It cannot be renamed.
-pub fn set_aside(live: &Path) -> Result<(), RebuildError> {
+pub fn retire(live: &Path) -> Result<(), RebuildError> {
     if live.exists() {
         fs::rename(live, unused(live)).map_err(RebuildError::file(live))?;
     }
@@ -203,27 +203,27 @@ fn forget_damage(live: &Path) -> Result<(), RebuildError> {
 /// the next rebuild tidies up.
 pub(super) fn switch(new: &Path, live: &Path) -> Result<Option<PathBuf>, RebuildError> {
     let failed = || RebuildError::file(live);
-    let aside = match live.exists() {
+    let retired = match live.exists() {
         false => {
             fs::rename(new, live).map_err(failed())?;
             None
         }
         true => {
-            let aside = unused(live);
+            let retired = unused(live);
             match exchange(new, live).map_err(failed())? {
-                true => fs::rename(new, &aside).map_err(failed())?,
+                true => fs::rename(new, &retired).map_err(failed())?,
                 false => {
-                    fs::rename(live, &aside).map_err(failed())?;
+                    fs::rename(live, &retired).map_err(failed())?;
                     fs::rename(new, live).map_err(failed())?;
                 }
             }
-            Some(aside)
+            Some(retired)
         }
     };
     sync_dir(live)?;
     Mark::remove(live)?;
     forget_damage(live)?;
-    Ok(aside)
+    Ok(retired)
 }
 
 /// Exchanges two paths; false where the file system cannot.

@@ -48,7 +48,6 @@ const SHORT: usize = 256 << 10;
 const HEADERS: [&str; 1] = ["content-disposition"];
 
 drover_events::wire! {
-    /// The head of a request.
     pub(super) struct RequestHead {
         method: String = "Method",
         target: String = "Target",

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use hyper::Method;
 use tokio::sync::mpsc;
 
-use super::{is_head, wrong_method};
+use super::{diagnostics, is_head, wrong_method};
 use crate::client::agent::Client;
 use crate::client::endpoints::logs::LogRequest;
 use crate::client::endpoints::{FileFrame, Origin, alloc, fs, host, logs};
@@ -17,7 +17,6 @@ use crate::config::Config;
 use crate::error::Refusal;
 use crate::http::answer::{Answer, JSON, TEXT};
 use crate::http::body::Body;
-use crate::http::diagnostics;
 use crate::http::query;
 use crate::http::request::Request;
 

@@ -3,6 +3,8 @@
 //! The server decides who may call, and finds the node; the client of that node answers
 //! ([`local`]), in this process or over a session to its machine ([`far`]).
 
+mod diagnostics;
+pub(super) mod exec;
 pub(super) mod far;
 pub(super) mod local;
 pub(super) mod ran;

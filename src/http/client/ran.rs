@@ -14,10 +14,10 @@ use serde::de::DeserializeOwned;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use super::exec::command;
 use super::far::{Near, READING, RequestHead, first_word, lost};
 use crate::client::endpoints::exec::{self, ExecIn, ExecOut, ExecRequest};
 use crate::error::{Code, Refusal};
-use crate::http::exec::command;
 use crate::http::request::Request;
 use crate::rpc::duplex::{Broken, Duplex, Inflow, Outflow};
 use crate::rpc::sessions::Sessions;

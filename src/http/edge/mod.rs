@@ -55,7 +55,7 @@ pub struct Edge {
     pub near: Arc<Near>,
     /// The way to the servers.
     pub caller: Caller,
-    /// Finds out who calls.
+    /// Identifies the caller.
     pub gate: Arc<Gate>,
     /// The figures of the process.
     pub telemetry: Telemetry,
@@ -172,7 +172,7 @@ async fn serve(State(edge): State<Arc<Edge>>, incoming: Incoming) -> Response {
         let request = taken_in(&entrance, request, Some(body)).await?;
         edge.recorded(request, entrance.own).await
     });
-    match front::settled(work.catch_unwind().await) {
+    match front::without_panic(work.catch_unwind().await) {
         Ok(EdgeResponse::Here(answer)) => edge.respond(outline, answer),
         Ok(EdgeResponse::There(response)) => response,
         Err(error) => edge.respond(outline, error.into()),
@@ -243,7 +243,7 @@ impl Edge {
         Ok(identity)
     }
 
-    /// Finds out who calls, and lets in callers that may.
+    /// Identifies the caller, and lets in callers that may.
     async fn admit(&self, request: &mut Request, own: &OwnRequest) -> Result<(), Refusal> {
         if auth::token(request).is_some() && !self.gate.is_guarded() {
             request.query.ignore([known::header("X-Nomad-Token")]);
@@ -273,7 +273,7 @@ impl Edge {
         self.admitted(request, own).await
     }
 
-    /// Answers somebody who may ask; the request log has it if it matters.
+    /// Answers a caller that may call; the request log has the request if it matters.
     async fn recorded(
         self: &Arc<Self>,
         request: Request,

@@ -22,7 +22,7 @@ use super::gate::Write;
 use super::gate::{Access, Late, Somewhere};
 use super::methods::Methods;
 use super::state::Api;
-use super::{absent, cors, lost, measure};
+use super::{absent, cors, measure, no_route};
 use crate::error::Refusal;
 
 type Routes = MethodRouter<Arc<Api>>;
@@ -196,7 +196,7 @@ pub fn router(api: Arc<Api>) -> Router {
         .route("/", on(MethodFilter::GET, root))
         .route("/ui/", page(ui))
         .method_not_allowed_fallback(wrong_method)
-        .fallback(lost::nothing_here)
+        .fallback(no_route::nothing_here)
         .layer(axum::middleware::from_fn(measure::failed))
         .with_state(api)
 }

@@ -15,7 +15,7 @@ use crate::http::gate::Access::{
 use crate::http::gate::Right::{Read, Write};
 use crate::http::gate::Somewhere;
 use crate::http::{
-    absent, agent, audit, autopilot, client, exec, log, operator, projections, requests, schema,
+    absent, agent, audit, autopilot, client, log, operator, projections, requests, schema,
     snapshot, system, volumes,
 };
 
@@ -176,7 +176,7 @@ fn clients(table: RouteTable) -> RouteTable {
                     "alloc-exec; alloc-node-exec too where tasks see the node's files",
                     Somewhere::Anything,
                 ),
-                exec::serve,
+                client::exec::serve,
             )],
         )
         .route(
@@ -344,7 +344,6 @@ fn volumes(table: RouteTable) -> RouteTable {
         )
 }
 
-/// Volumes of hosts.
 fn host_volumes(table: RouteTable) -> RouteTable {
     let create = (
         "host-volume-create",

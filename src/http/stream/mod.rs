@@ -1,4 +1,4 @@
-//! The event stream: what happened, as it happens, to whoever asks.
+//! The event stream: what happened, as it happens, to every subscriber.
 //!
 //! While there is a subscriber, every applied index is rendered once by the [`Publisher`] and kept
 //! in a ring of pages; a subscriber holds a position, takes what it wants from the ring, and reads

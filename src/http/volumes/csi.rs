@@ -172,7 +172,7 @@ pub(in crate::http) async fn register(late: Late) -> Result<Answer, Refusal> {
         };
         warnings += line;
         warnings += &format!(
-            "capacity_min of volume {:?} was asked of nobody: it is as large as it was; it grows \
+            "capacity_min of volume {:?} went to no plugin: it is as large as it was; it grows \
              when it is registered again with another one",
             volume.id
         );

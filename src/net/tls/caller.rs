@@ -1,4 +1,4 @@
-//! How others are called over TLS: whom a caller trusts, and what the caller shows.
+//! How others are called over TLS: which peers a caller trusts, and what the caller shows.
 
 use std::sync::Arc;
 

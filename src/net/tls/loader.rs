@@ -92,7 +92,7 @@ struct Loaded {
     expiries: Vec<Expiry>,
 }
 
-/// Holds the material; each handshake asks for it anew.
+/// Holds the material; each handshake reads it anew.
 pub struct Loader {
     current: ArcSwap<Loaded>,
     /// Bumped where what is shown was loaded anew.

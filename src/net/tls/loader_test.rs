@@ -25,7 +25,7 @@ async fn meet(server: &Loader, client: &Loader) -> Result<(Seen, Seen), (String,
     meet_by(config, client.dial().expect("TLS")).await
 }
 
-/// The same of two who may show what no agent loads.
+/// The same of two peers that may show what no agent loads.
 async fn meet_by(
     config: Arc<ServerConfig>,
     (dialling, name): (Arc<ClientConfig>, ServerName<'static>),
@@ -248,7 +248,7 @@ async fn versions_and_suites_are_those_that_are_set() {
     }
 }
 
-/// Agents offer the newest version each time; who offers the older one alone is none of them.
+/// Agents offer the newest version each time; a peer that offers the older one alone is no agent.
 #[tokio::test]
 async fn who_speaks_the_older_version_alone_is_taken_where_that_is_the_lowest() {
     let trust = Trust::new();

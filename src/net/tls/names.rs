@@ -62,12 +62,12 @@ pub struct Certificate {
     pub until: i64,
     /// Whether it may sign others.
     pub is_authority: bool,
-    /// The names that what it signs is confined to; none: any.
+    /// The names that what it signs is confined to; empty: any.
     pub confined_to: Vec<String>,
 }
 
 impl Certificate {
-    /// Reads one; none where it is none.
+    /// Reads one; `None` where the bytes are no certificate.
     #[must_use]
     pub fn read(der: &[u8]) -> Option<Self> {
         let (_, read) = X509Certificate::from_der(der).ok()?;
@@ -144,7 +144,7 @@ pub struct PeerCertificate {
 }
 
 impl PeerCertificate {
-    /// Reads what was shown; none where it is no certificate.
+    /// Reads what was shown; `None` where it is no certificate.
     #[must_use]
     pub fn of(der: &CertificateDer<'_>) -> Option<Self> {
         let read = Certificate::read(der)?;

@@ -4,7 +4,7 @@ use super::*;
 use crate::commands::Command;
 use crate::error::Refusal;
 use crate::proposer::Committed;
-use crate::proposer::decided::{Propose, Settling};
+use crate::proposer::decided::{PendingOutcome, Propose};
 
 /// A server on which a job is registered again just before the first thing is removed.
 struct Registering {
@@ -13,7 +13,7 @@ struct Registering {
 }
 
 impl Propose for Registering {
-    fn queue(&self, decided: Decided) -> BoxFuture<'_, Result<Settling, Refusal>> {
+    fn queue(&self, decided: Decided) -> BoxFuture<'_, Result<PendingOutcome, Refusal>> {
         self.direct.queue(decided)
     }
 

@@ -225,14 +225,14 @@ impl Round {
                 .collect();
             // What is not healthy is missed least.
             here.sort_by(|a, b| {
-                let (left, right) = (is_settled(a), is_settled(b));
+                let (left, right) = (has_known_health(a), has_known_health(b));
                 (left, &a.name, &a.id).cmp(&(right, &b.name, &b.id))
             });
-            let settled = of_group
+            let known = of_group
                 .iter()
-                .filter(|row| is_settled(row) && !self.is_moving(row))
+                .filter(|row| has_known_health(row) && !self.is_moving(row))
                 .count();
-            let most = may_move(job.as_ref(), group, settled).unwrap_or(here.len());
+            let most = may_move(job.as_ref(), group, known).unwrap_or(here.len());
             for row in here.into_iter().take(most) {
                 self.mark(row, movable.get(&row.id).copied().unwrap_or_default());
             }
@@ -285,7 +285,7 @@ impl Round {
 
 /// Whether an allocation stays where it is and its health is known: well, or not well within its
 /// `healthy_deadline`. An allocation of unknown health is waited for.
-fn is_settled(alloc: &AllocRow) -> bool {
+fn has_known_health(alloc: &AllocRow) -> bool {
     let reported = alloc
         .deployment_status
         .as_ref()
@@ -295,14 +295,14 @@ fn is_settled(alloc: &AllocRow) -> bool {
 
 /// How many of a group may be sent away, of which so many are well or given up; `None`: all, as
 /// they are no longer wanted.
-fn may_move(job: Option<&Job>, group: &str, settled: usize) -> Option<usize> {
+fn may_move(job: Option<&Job>, group: &str, known: usize) -> Option<usize> {
     let job = job.filter(|job| !job.stop)?;
     let group = job.task_group(group)?;
     let parallel = group
         .migrate
         .as_ref()
         .map_or(MAX_PARALLEL, |migrate| migrate.max_parallel);
-    let settled = i64::try_from(settled).unwrap_or(i64::MAX);
-    let free = settled.saturating_sub(group.count.saturating_sub(parallel));
+    let known = i64::try_from(known).unwrap_or(i64::MAX);
+    let free = known.saturating_sub(group.count.saturating_sub(parallel));
     Some(usize::try_from(free).unwrap_or(0))
 }

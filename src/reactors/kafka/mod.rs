@@ -14,8 +14,9 @@
 //! 2. Every call to Kafka has a deadline and runs on the publisher's threads.
 //! 3. After any failure the producer is thrown away; the next one begins at the committed position.
 //!    There is no other way to recover.
-//! 4. No committed event is left out unsaid: what is too large has a marker in its place; where the
-//!    log dropped what was not published it stops and says so, or leaves a marker if so configured.
+//! 4. No committed event is left out without a sign: what is too large has a marker in its place;
+//!    where the log dropped what was not published it stops and says so, or leaves a marker if so
+//!    configured.
 //! 5. Values of configured properties are never shown.
 //!
 //! Start reading at `publisher.rs`.

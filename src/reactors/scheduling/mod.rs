@@ -46,7 +46,6 @@ use crate::error::chain;
 use crate::proposer::decided::Propose;
 use crate::table_reads::offload;
 
-/// The settings of scheduling.
 #[derive(Clone, Copy, Debug)]
 pub struct SchedulingSettings {
     /// How many workers there are (`num_schedulers`).

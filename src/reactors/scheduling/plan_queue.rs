@@ -24,7 +24,7 @@ use super::plan_check::{PlanRequest, Prepared, prepare};
 use super::worker::PLANS;
 use crate::error::Refusal;
 use crate::error::chain;
-use crate::proposer::decided::{Decided, Propose, Settling};
+use crate::proposer::decided::{Decided, PendingOutcome, Propose};
 use crate::telemetry::took;
 
 /// How many plans may be in flight.
@@ -183,20 +183,20 @@ fn checked(shared: &SchedulingShared, request: PlanRequest) -> Result<Prepared, 
 
 /// A plan whose events are queued.
 struct Launched {
-    settling: Vec<Settling>,
+    pending: Vec<PendingOutcome>,
     failed: Option<Refusal>,
     refused: bool,
 }
 
 async fn launch(proposer: &dyn Propose, events: Vec<Decided>, refused: bool) -> Launched {
     let mut launched = Launched {
-        settling: Vec::with_capacity(events.len()),
+        pending: Vec::with_capacity(events.len()),
         failed: None,
         refused,
     };
     for event in events {
         match proposer.queue(event).await {
-            Ok(settling) => launched.settling.push(settling),
+            Ok(pending) => launched.pending.push(pending),
             Err(error) => {
                 launched.failed = Some(error);
                 break;
@@ -225,11 +225,11 @@ impl Flight {
             ..PlanAnswer::default()
         };
         let mut failed = launched.failed;
-        for settling in launched.settling {
-            match settling.await {
-                Ok(settled) => {
-                    answer.index = answer.index.max(settled.index);
-                    if let Some(rejection) = settled.rejection {
+        for pending in launched.pending {
+            match pending.await {
+                Ok(outcome) => {
+                    answer.index = answer.index.max(outcome.index);
+                    if let Some(rejection) = outcome.rejection {
                         tracing::debug!(eval = %self.eval, ?rejection, "plan refused");
                         answer.full = false;
                         self.shared.plans.refused.store(true, Ordering::Release);

@@ -179,7 +179,7 @@ fn end(shared: &SchedulingShared, item: &EvalItem, ended: Result<(), WorkError>)
     let (id, token) = (item.eval.id.as_str(), item.token);
     let (now, began) = (shared.clock.now(), Instant::now());
     let mut core = shared.core.lock();
-    let settled = match ended {
+    let answered = match ended {
         Ok(()) => core.broker.ack(id, token, now),
         Err(error) => {
             tracing::warn!(eval = id, error = chain(&error), "evaluation failed");
@@ -190,7 +190,7 @@ fn end(shared: &SchedulingShared, item: &EvalItem, ended: Result<(), WorkError>)
     };
     drop(core);
     took("nomad.nomad.worker.send_ack", began);
-    if let Err(error) = settled {
+    if let Err(error) = answered {
         tracing::debug!(eval = id, %error, "evaluation was taken back before its end");
     }
 }
@@ -404,11 +404,11 @@ async fn conclude(
     let decided = Decided::new("scheduling", event)
         .guarded(guard)
         .caused_by(eval.modify_index);
-    let settled = propose(&shared.proposer, decided).await?;
-    let full = settled.rejection.is_none();
+    let outcome = propose(&shared.proposer, decided).await?;
+    let full = outcome.rejection.is_none();
     Ok(PlanAnswer {
         full,
         progress: false,
-        index: settled.index,
+        index: outcome.index,
     })
 }

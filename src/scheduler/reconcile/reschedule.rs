@@ -163,7 +163,7 @@ pub fn penalty_nodes(previous: &Allocation) -> BTreeSet<&str> {
 /// Before timing: whether an allocation counts, and whether it can be rescheduled.
 enum Standing {
     /// It counts as it is, and cannot be rescheduled.
-    Settled,
+    Counted,
     /// It does not count.
     Ignored,
     /// It counts unless it is rescheduled.
@@ -173,7 +173,7 @@ enum Standing {
 fn standing(alloc: &Allocation, batch: bool) -> Standing {
     if alloc.server_terminal() {
         return if batch && ran_successfully(alloc) {
-            Standing::Settled
+            Standing::Counted
         } else if last_reschedule_failed(alloc) {
             Standing::Open
         } else {
@@ -184,7 +184,7 @@ fn standing(alloc: &Allocation, batch: bool) -> Standing {
         return if alloc.client_status == client::FAILED {
             Standing::Open
         } else {
-            Standing::Settled
+            Standing::Counted
         };
     }
     match alloc.client() {
@@ -242,7 +242,7 @@ impl Reconciler<'_> {
             }
             match standing(&alloc, self.batch) {
                 Standing::Ignored => continue,
-                Standing::Settled if !disconnecting => {
+                Standing::Counted if !disconnecting => {
                     sorted.untainted.push(alloc);
                     continue;
                 }

@@ -4,7 +4,7 @@
 //! http → net. The compiler holds the crates apart; within a crate nothing but this keeps two
 //! folders from knowing each other. In the projections a folder that names something of the crate's
 //! root knows whatever the root hands on, all folders, so that no arrow is hidden there. What is
-//! within a folder of `src` is read by [`inner`].
+//! within a folder is read by [`inner`].
 
 pub(crate) mod inner;
 
@@ -18,10 +18,12 @@ pub(crate) type Graph = BTreeMap<String, BTreeMap<String, String>>;
 
 /// The projections, whose root only hands on what its folders have.
 pub(crate) const PROJECTIONS: &str = "projections/src/";
-/// Where the folders begin that are read from within too.
+/// The folders of the program itself.
 pub(crate) const OURS: &str = "src/";
 /// Where the crates begin whose folders may not know each other.
 pub(crate) const CRATES: [&str; 2] = [OURS, PROJECTIONS];
+/// Where the crates begin whose folders are read from within too, at any depth.
+pub(crate) const INNER: [&str; 3] = [OURS, PROJECTIONS, "events/src/"];
 /// What a crate's root is called among its folders.
 const ROOT: &str = "lib";
 
@@ -127,12 +129,14 @@ pub(crate) fn print(files: &[File]) {
     for src in CRATES {
         print!("{src}\n{}", reported(&read(files, src)));
     }
-    for place in inner::places(files, OURS) {
-        let modules = inner::read(files, OURS, &place);
-        print!("{place}\n{}", reported(&modules.folders));
-        let circling: Vec<&str> = inner::circling(&modules.modules).into_iter().collect();
-        if !circling.is_empty() {
-            println!("in circles: {}\n", circling.join(" "));
+    for src in INNER {
+        for place in inner::places(files, src) {
+            let modules = inner::read(files, src, &place);
+            print!("{place}\n{}", reported(&modules.folders));
+            let circling: Vec<&str> = inner::circling(&modules.modules).into_iter().collect();
+            if !circling.is_empty() {
+                println!("in circles: {}\n", circling.join(" "));
+            }
         }
     }
 }

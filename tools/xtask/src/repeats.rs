@@ -5,7 +5,11 @@ use crate::tree::File;
 /// Where a doc comment is the help text of a command or of a setting, which has to be there.
 const HELP_TEXTS: &[&str] = &["src/cli/", "src/config/"];
 /// What a comment has besides the words of a name.
-const ARTICLES: &[&str] = &["a", "an", "it", "its", "the"];
+const FILLERS: &[&str] = &[
+    "a", "an", "by", "it", "its", "of", "that", "the", "these", "this", "which",
+];
+/// What a name may have besides the words of a comment: a node by its id is the node.
+const ID: &str = "id";
 /// What stands before the name of an item.
 const KEYWORDS: &[&str] = &[
     "async ", "const ", "enum ", "fn ", "mod ", "static ", "struct ", "trait ", "type ", "unsafe ",
@@ -37,12 +41,26 @@ pub(crate) fn check(file: &File, problems: &mut Vec<String>) {
 }
 
 fn repeats(text: &str, name: &str) -> bool {
-    let mut said = words(text);
-    said.retain(|word| !ARTICLES.contains(&word.as_str()));
-    let mut named = words(name);
-    said.sort_unstable();
-    named.sort_unstable();
-    !said.is_empty() && said == named
+    let said = main_words(text);
+    let mut named = main_words(name);
+    if said.is_empty() || said == named {
+        return !said.is_empty();
+    }
+    named.retain(|word| word != ID);
+    said == named
+}
+
+/// The words of a text or a name that are no fillers, in order of the alphabet.
+fn main_words(text: &str) -> Vec<String> {
+    let is_filler = |word: &String| {
+        FILLERS
+            .iter()
+            .any(|filler| singular((*filler).into()) == *word)
+    };
+    let mut words = words(text);
+    words.retain(|word| !is_filler(word));
+    words.sort_unstable();
+    words
 }
 
 /// The name of the item, the field or the variant that a line begins.
@@ -104,6 +122,10 @@ mod tests {
             "/// The access mode.\n    #[serde(rename = \"AccessMode\")]\n    access_mode: String,",
             "/// A CSI volume.\npub(crate) struct CsiVolume;",
             "/// ACL roles.\n    AclRole = 10,",
+            "/// The health of a server.\npub struct ServerHealth {",
+            "/// Which node.\n    node_id: String = \"NodeID\",",
+            "/// The ids of this node.\npub struct NodeIds {",
+            "/// The nodes of a pool.\npub struct NodesByPool;",
             "/// It ends.\n    pub(crate) async fn end(&self) {}",
             "/// The tables.\n    const TABLES: &'static [u16];",
         ] {
@@ -118,6 +140,8 @@ mod tests {
             "/// Its digest, in hexadecimal.\n    digest: String,",
             "/// `Node.Control`.\npub struct NodeControl;",
             "/// The reason.\n    why: String,",
+            "/// The keys, by id.\n    pub keys: Vec<Jwk>,",
+            "/// Of which.\n    of: String,",
             "// The node.\npub struct Node {",
             "let text = \"/// The node.\"; // text",
             "/// The node.",

@@ -116,15 +116,7 @@ pub(crate) fn measure(root: &Path) -> Result<Measured> {
         let graph = graph::read(&files, src);
         measured.problems.extend(graph::circles(&graph));
     }
-    for place in graph::inner::places(&files, graph::OURS) {
-        let inner = graph::inner::read(&files, graph::OURS, &place);
-        measured.problems.extend(graph::circles(&inner.folders));
-        let circling = graph::inner::circling(&inner.modules).len();
-        if circling > 0 {
-            let place = ("circling-modules".to_owned(), place);
-            measured.excess.insert(place, circling);
-        }
-    }
+    inner_circles(&files, &mut measured);
     let remaining = behaviours::remaining(&files)?;
     if remaining > 0 {
         let place = (
@@ -151,6 +143,21 @@ pub(crate) fn measure(root: &Path) -> Result<Measured> {
         ));
     }
     Ok(measured)
+}
+
+/// Circles of modules within folders.
+fn inner_circles(files: &[File], measured: &mut Measured) {
+    for src in graph::INNER {
+        for place in graph::inner::places(files, src) {
+            let inner = graph::inner::read(files, src, &place);
+            measured.problems.extend(graph::circles(&inner.folders));
+            let circling = graph::inner::circling(&inner.modules).len();
+            if circling > 0 {
+                let place = ("circling-modules".to_owned(), place);
+                measured.excess.insert(place, circling);
+            }
+        }
+    }
 }
 
 fn top_level(root: &Path) -> Result<Vec<String>> {

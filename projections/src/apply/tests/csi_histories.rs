@@ -70,9 +70,12 @@ fn is_possible(world: &World, ever: &BTreeSet<String>) {
         }
     }
     for (alloc, claim) in row.past_claims.iter() {
-        let settles = claim.state == state::DETACH_UNCONFIRMED;
+        let is_unconfirmed = claim.state == state::DETACH_UNCONFIRMED;
         let listed = row.read_claims.contains_key(alloc) || row.write_claims.contains_key(alloc);
-        assert!(listed != settles, "CSI-37: what is not free is listed");
+        assert!(
+            listed != is_unconfirmed,
+            "CSI-37: what is not free is listed"
+        );
     }
     let holders = row.holders().count();
     assert!(

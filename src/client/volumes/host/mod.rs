@@ -66,7 +66,6 @@ pub trait Users: Send + Sync {
     fn anew(&self, namespace: &str, name: &str) -> BoxFuture<'static, Result<Vec<String>, String>>;
 }
 
-/// A volume of this node.
 struct NodeVolume {
     kept: JournaledVolume,
     /// Jobs may come for it.

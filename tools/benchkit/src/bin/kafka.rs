@@ -17,7 +17,7 @@ use drover::error::Refusal;
 use drover::keyring::Keyring;
 use drover::log::{Entry, LogEngine};
 use drover::proposer::Committed;
-use drover::proposer::decided::{Decided, Propose, Settling};
+use drover::proposer::decided::{Decided, PendingOutcome, Propose};
 use drover::reactors::kafka::{KafkaPublisher, KafkaSource, PublisherPosition};
 use drover::reactors::runner::{Context, Reactor};
 use drover_benchkit::sample::{self, NOW};
@@ -139,7 +139,7 @@ impl Propose for Nobody {
     fn queue(
         &self,
         _: Decided,
-    ) -> std::pin::Pin<Box<dyn Future<Output = Result<Settling, Refusal>> + Send + '_>> {
+    ) -> std::pin::Pin<Box<dyn Future<Output = Result<PendingOutcome, Refusal>> + Send + '_>> {
         Box::pin(async { Err(Refusal::internal("nothing is proposed here")) })
     }
 

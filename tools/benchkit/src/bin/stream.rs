@@ -129,7 +129,7 @@ fn idle(agent: &Agent, wanted: usize) -> Result<()> {
         .find(|line| line.starts_with("Max open files"))
         .and_then(|line| line.split_whitespace().nth(3)?.parse::<usize>().ok());
     let count = wanted.min(open_files.unwrap_or(1024).saturating_sub(64));
-    let before = settled(agent)?;
+    let before = steady_memory(agent)?;
     let mut streams = Vec::with_capacity(count);
     for _ in 0..count {
         let mut stream = open(agent, "index=latest&topic=Job:none")?;
@@ -137,7 +137,7 @@ fn idle(agent: &Agent, wanted: usize) -> Result<()> {
         ensure!(stream.read(&mut byte)? > 0, "a subscriber was turned away");
         streams.push(stream);
     }
-    let after = settled(agent)?;
+    let after = steady_memory(agent)?;
     Line::new("idle subscribers")
         .number("subscribers", count as f64)
         .number("kb_each", (after - before) / count as f64 / 1000.0)
@@ -147,7 +147,7 @@ fn idle(agent: &Agent, wanted: usize) -> Result<()> {
 }
 
 /// The server's memory once it changes no more.
-fn settled(agent: &Agent) -> Result<f64> {
+fn steady_memory(agent: &Agent) -> Result<f64> {
     let mut last = agent.resident_bytes()?;
     for _ in 0..20 {
         std::thread::sleep(Duration::from_millis(250));

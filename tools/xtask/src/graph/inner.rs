@@ -1,4 +1,4 @@
-//! Which modules within one folder of `src` know which others.
+//! Which modules within one folder of a crate know which others, at any depth.
 //!
 //! An arrow is a path from the crate or upwards: `crate::http::gate::Access` or
 //! `super::super::gate::Access` in `src/http/jobs/path.rs` is jobs → gate. What a folder's `mod.rs`
@@ -18,32 +18,36 @@ pub(crate) struct Inner {
     pub(crate) folders: Graph,
 }
 
-/// The folders below `src` that have folders of their own, each with a slash at its end.
+/// The folders below `src`, at any depth, that have folders of their own, each with a slash at its
+/// end.
 pub(crate) fn places(files: &[File], src: &str) -> Vec<String> {
     let mut found = BTreeSet::new();
     for file in files.iter().filter(|file| is_code(file, src)) {
-        let inner = file.path.strip_prefix(src).unwrap_or_default();
-        if let Some((own, rest)) = inner.split_once('/')
-            && rest.contains('/')
-        {
-            found.insert(format!("{src}{own}/"));
+        // Without the file's own name and its folder, which may have no folder below it.
+        let parents = file
+            .path
+            .rsplit_once('/')
+            .and_then(|(own, _)| own.rsplit_once('/'));
+        let mut parent = parents.map_or("", |(parent, _)| parent);
+        while parent.len() > src.len() {
+            found.insert(format!("{parent}/"));
+            parent = parent.rsplit_once('/').map_or("", |(above, _)| above);
         }
     }
     found.into_iter().collect()
 }
 
-/// The modules of a place, a folder of `src`.
+/// The modules of a place, a folder below `src`.
 pub(crate) fn read(files: &[File], src: &str, place: &str) -> Inner {
-    let code = || files.iter().filter(|file| is_module(file, place));
+    let code = || {
+        files
+            .iter()
+            .filter(|file| is_code(file, src) && is_module(file, place))
+    };
     let names: BTreeSet<&str> = code()
         .filter_map(|file| folder(&file.path, place))
         .collect();
-    let manifest = format!("{place}Cargo.toml");
-    // Paths of a crate of its own begin there.
-    let above = match files.iter().any(|file| file.path == manifest) {
-        true => None,
-        false => folder(place, src),
-    };
+    let above = above(files, src, place);
     let mut modules = Graph::new();
     for file in code() {
         let way = module(&file.path, place);
@@ -55,7 +59,7 @@ pub(crate) fn read(files: &[File], src: &str, place: &str) -> Inner {
         let named = paths(&text);
         let named = named
             .iter()
-            .filter_map(|path| first(path, way.len(), above));
+            .filter_map(|path| first(path, way.len(), &above));
         for other in named.filter(|name| name != own && names.contains(name)) {
             let shown = || file.path.clone();
             known.entry(other.to_owned()).or_insert_with(shown);
@@ -94,6 +98,27 @@ pub(crate) fn circling(graph: &Graph) -> BTreeSet<&str> {
         .collect()
 }
 
+/// The modules that a place is in from its crate's root on: none for the root itself. A folder below
+/// `src` may be a crate of its own, where paths begin anew.
+fn above<'a>(files: &[File], src: &str, place: &'a str) -> Vec<&'a str> {
+    let mut above = Vec::new();
+    let mut reached = src.to_owned();
+    for name in place
+        .strip_prefix(src)
+        .unwrap_or_default()
+        .split_terminator('/')
+    {
+        reached.push_str(name);
+        reached.push('/');
+        above.push(name);
+        let manifest = format!("{reached}Cargo.toml");
+        if files.iter().any(|file| file.path == manifest) {
+            above.clear();
+        }
+    }
+    above
+}
+
 fn is_module(file: &File, place: &str) -> bool {
     is_code(file, place) && file.path.strip_prefix(place) != Some("mod.rs")
 }
@@ -106,15 +131,11 @@ fn module<'a>(path: &'a str, place: &str) -> Vec<&'a str> {
     inner.split('/').collect()
 }
 
-/// What a path names first within the place, said `depth` modules below it; `above`: the module
-/// that the place is in its crate, where it is not the crate itself.
-fn first<'a>(path: &[&'a str], depth: usize, above: Option<&str>) -> Option<&'a str> {
+/// What a path names first within the place, written `depth` modules below it; `above`: the modules
+/// that the place is in from its crate's root on.
+fn first<'a>(path: &[&'a str], depth: usize, above: &[&'a str]) -> Option<&'a str> {
     match path {
-        ["crate", rest @ ..] => match (above, rest) {
-            (None, [name, ..]) => Some(*name),
-            (Some(above), [place, name, ..]) if *place == above => Some(*name),
-            _ => None,
-        },
+        ["crate", rest @ ..] => rest.strip_prefix(above)?.first().copied(),
         _ => {
             let up = path.iter().take_while(|part| **part == "super").count();
             path.get(up).copied().filter(|_| up == depth)
@@ -233,6 +254,32 @@ mod tests {
         assert_eq!(circles(&inner.folders), [""; 0]);
         let all = BTreeSet::from(["gate", "jobs", "router", "state"]);
         assert_eq!(circling(&inner.modules), all, "by way of single files");
+    }
+
+    #[test]
+    fn folders_at_any_depth_are_read_from_their_crates_root() {
+        let files = [
+            file("src/a/b/c/mod.rs", "use crate::a::b::d::X;"),
+            file("src/a/b/d.rs", "use super::c::Y;\nuse crate::b::c::Z;"),
+            file("src/a/b/e.rs", "use crate::c;\nuse crate::a::c;"),
+            file("src/a/b/tests/c/it.rs", "use crate::a::b::d::X;"),
+            file("src/own/Cargo.toml", ""),
+            file("src/own/f/g/mod.rs", "use crate::f::h::X;"),
+            file("src/own/f/h.rs", ""),
+            file("events/src/f/g/mod.rs", ""),
+        ];
+        assert_eq!(
+            places(&files, "src/"),
+            ["src/a/", "src/a/b/", "src/own/", "src/own/f/"]
+        );
+        assert_eq!(places(&files, "events/src/"), ["events/src/f/"]);
+        let inner = read(&files, "src/", "src/a/b/");
+        assert_eq!(known(&inner.modules, "c"), ["d"]);
+        assert_eq!(known(&inner.modules, "d"), ["c"]);
+        assert_eq!(known(&inner.modules, "e"), [""; 0]);
+        assert_eq!(circling(&inner.modules), BTreeSet::from(["c", "d"]));
+        let inner = read(&files, "src/", "src/own/f/");
+        assert_eq!(known(&inner.modules, "g"), ["h"], "a crate of its own");
     }
 
     #[test]

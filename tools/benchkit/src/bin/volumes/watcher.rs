@@ -12,7 +12,7 @@ use drover::commands::{Command, Decision, Stamp};
 use drover::csi_calls::Lead;
 use drover::error::Refusal;
 use drover::keyring::Keyring;
-use drover::proposer::decided::{Decided, Propose, Settling};
+use drover::proposer::decided::{Decided, PendingOutcome, Propose};
 use drover::proposer::{Committed, Origin};
 use drover::reactors::runner::{Board, Context, Reactor, start};
 use drover::reactors::volume_watcher::VolumeWatcher;
@@ -98,7 +98,7 @@ impl VolumeStore for Leader {
 }
 
 impl Propose for Leader {
-    fn queue(&self, _: Decided) -> Boxed<'_, Result<Settling, Refusal>> {
+    fn queue(&self, _: Decided) -> Boxed<'_, Result<PendingOutcome, Refusal>> {
         Box::pin(async { Err(Refusal::internal("nothing is proposed here")) })
     }
 

@@ -5,15 +5,15 @@
 
 use drover_events::gojson;
 
-use super::answer::{Answer, JSON, TEXT};
-use super::client::local::{Here, streamed};
-use super::query;
-use super::request::Request;
+use super::local::{Here, streamed};
 use crate::diagnostics::export::{self, ExportRequest};
 use crate::diagnostics::host::{self, HostRequest, HostResponse};
 use crate::diagnostics::monitor::{self, MonitorRequest};
 use crate::diagnostics::profile::{self, ProfileRequest, ProfileResponse};
 use crate::error::{Code, Refusal};
+use crate::http::answer::{Answer, JSON, TEXT};
+use crate::http::query;
+use crate::http::request::Request;
 
 /// Where profiles are.
 const PROFILES: &str = "/v1/agent/pprof/";

@@ -18,24 +18,24 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_tungstenite::tungstenite::protocol::Message;
 use tokio_tungstenite::tungstenite::{Bytes, Error};
 
-use super::answer::Answer;
-use super::client::ran::{self, Ready};
-use super::client::{unknown, whereabouts};
-use super::entrance::{ServerEntrance, Takes, taken_in};
-use super::front::{self, FrontCall, Incoming};
-use super::gate::{self, Access, Late, Write};
-use super::list::storage;
-use super::request::Request;
-use super::socket::{self, Socket, Upgrade};
-use super::state::Api;
-use super::stream::right;
-use super::target::Target;
-use super::{auth, query, requests};
+use super::ran::{self, Ready};
+use super::{unknown, whereabouts};
 use crate::acl::{Acl, NamespaceCapability as Ns};
 use crate::client::agent::Client;
 use crate::client::drivers;
 use crate::client::endpoints::exec::{self, ExecIn, ExecOut, ExecRequest};
 use crate::error::{Code, Refusal};
+use crate::http::answer::Answer;
+use crate::http::entrance::{ServerEntrance, Takes, taken_in};
+use crate::http::front::{self, FrontCall, Incoming};
+use crate::http::gate::{self, Access, Late, Write};
+use crate::http::list::storage;
+use crate::http::request::Request;
+use crate::http::socket::{self, Socket, Upgrade};
+use crate::http::state::Api;
+use crate::http::stream::right;
+use crate::http::target::Target;
+use crate::http::{auth, query, requests};
 use crate::identity::Identity;
 use crate::requests::{Ran, Session, Ticket};
 use crate::table_reads::glance;
@@ -59,7 +59,7 @@ drover_events::wire! {
 }
 
 /// Serves a request.
-pub(super) async fn serve(api: Arc<Api>, incoming: Incoming, access: Access) -> Response {
+pub(in crate::http) async fn serve(api: Arc<Api>, incoming: Incoming, access: Access) -> Response {
     let here = Arc::clone(&api);
     front::responded(api, incoming, |mut parts, _| async move {
         let upgrade = Upgrade::of(&mut parts);
@@ -81,7 +81,7 @@ async fn begin(
             if !api.gate.is_guarded() {
                 socket::same_origin(&request.headers)?;
             }
-            // They are looked at once it is known who calls: nothing of it is ignored.
+            // The parameters are looked at once the caller is known: none of them is ignored.
             let _ = command(&request);
             let api = Arc::clone(api);
             Ok(upgrade.accept(move |socket| introduced(api, request, access, socket)))
@@ -108,7 +108,7 @@ fn flag(request: &Request, name: &str) -> Result<bool, Refusal> {
     }
 }
 
-/// Learns from the first frame who calls.
+/// Identifies the caller by the first frame.
 async fn introduced(api: Arc<Api>, mut request: Request, access: Access, mut socket: Socket) {
     let stop = socket.stop.clone();
     let requested = async {
@@ -261,7 +261,7 @@ impl ExecPlace {
 }
 
 impl ExecTarget {
-    /// Finds out who asks and for what, and lets in who may.
+    /// Identifies the caller and what it requests, and lets in callers that may.
     async fn admit(api: &Arc<Api>, request: Request, access: Access) -> Result<Self, Refusal> {
         let entrance = ServerEntrance {
             api: Arc::clone(api),
