@@ -1,7 +1,5 @@
 //! What each part is given of a configuration, in that part's own terms.
 
-use std::sync::Arc;
-
 use hyper::header::{HeaderName, HeaderValue};
 
 use super::Failure;

@@ -98,8 +98,8 @@ pub(crate) fn circling(graph: &Graph) -> BTreeSet<&str> {
         .collect()
 }
 
-/// The modules that a place is in from its crate's root on: none for the root itself. A folder below
-/// `src` may be a crate of its own, where paths begin anew.
+/// The modules that a place is in from its crate's root on: none for the root itself. A folder
+/// below `src` may be a crate of its own, where paths begin anew.
 fn above<'a>(files: &[File], src: &str, place: &'a str) -> Vec<&'a str> {
     let mut above = Vec::new();
     let mut reached = src.to_owned();
