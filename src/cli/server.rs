@@ -38,6 +38,20 @@ struct Members {
     members: Vec<Json>,
 }
 
+/// What members are sorted by, whatever else of them cannot be read.
+#[derive(Debug, Default, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+#[serde(rename_all = "PascalCase", default)]
+struct MemberOrder {
+    tags: RegionTag,
+    name: String,
+}
+
+#[derive(Debug, Default, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+#[serde(default)]
+struct RegionTag {
+    region: String,
+}
+
 /// Runs a verb.
 pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     let Verb::Members(args) = verb;
@@ -45,10 +59,7 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     let found = client.fetch("/v1/agent/members", &[]).await;
     let found: Members = found.map_err(|err| err.context("Error querying servers"))?;
     let mut members = found.members;
-    members.sort_by_cached_key(|one| {
-        let one: ServerMember = answer::of_ref(one).unwrap_or_default();
-        (tag(&one, "region").to_owned(), one.name)
-    });
+    members.sort_by_cached_key(|one| -> MemberOrder { answer::of_ref(one).unwrap_or_default() });
     let members = Json::Array(members);
     if args.format.print(&members, out)? {
         return Ok(0);

@@ -9,9 +9,8 @@ use super::paged::Paged;
 use super::show::{Format, short};
 use anyhow::{Result, bail};
 use clap::Subcommand;
-use drover_events::model::{
-    ServiceRegistration, ServiceRegistrationListStub, ServiceRegistrationStub,
-};
+use drover_events::model::{ServiceRegistration, ServiceRegistrationListStub};
+use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::Value as Json;
 
@@ -120,6 +119,13 @@ async fn all(args: ListArgs, out: &Out) -> Result<u8> {
     Ok(0)
 }
 
+/// The name of a service, whatever else of it cannot be read.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct ServiceNamed {
+    service_name: String,
+}
+
 /// Namespaces with the services of this name alone, all else as it came.
 fn named(mut spaces: Vec<Json>, name: &str) -> Vec<Json> {
     spaces.retain_mut(|space| {
@@ -127,7 +133,7 @@ fn named(mut spaces: Vec<Json>, name: &str) -> Vec<Json> {
             return false;
         };
         services.retain(|service| {
-            let service = answer::of_ref::<ServiceRegistrationStub>(service);
+            let service = answer::of_ref::<ServiceNamed>(service);
             service.is_ok_and(|service| service.service_name == name)
         });
         !services.is_empty()

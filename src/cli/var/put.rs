@@ -7,11 +7,19 @@ use super::super::out::Out;
 use super::super::spec;
 use super::read::{VariableForm, print};
 use anyhow::{Context, Result, bail};
+use drover_events::model::VariableDecrypted;
 use drover_events::model::status::DEFAULT_NAMESPACE;
-use drover_events::model::{VariableDecrypted, VariableMetadata};
+use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::io::Read;
+
+/// What is said of a variable that was stored, whatever else of the answer cannot be read.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+struct Written {
+    modify_index: u64,
+}
 
 /// Flags of `var put`.
 #[derive(Debug, clap::Args)]
@@ -88,7 +96,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         Err(err) => return Err(err.context("Error creating variable")),
     };
     // It is stored: an answer that says less is no reason to fail.
-    let written: VariableMetadata = answer::of_ref(&stored).unwrap_or_default();
+    let written: Written = answer::of_ref(&stored).unwrap_or_default();
     let success = match written.modify_index {
         0 => format!("Created variable {path:?}"),
         index => format!("Created variable {path:?} with modify index {index}"),
