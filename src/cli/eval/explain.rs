@@ -47,7 +47,7 @@ pub(in crate::cli) struct Args {
 }
 
 /// The part of an explanation that decides the exit code: what else an agent of another release
-/// writes does not change it.
+/// writes does not change it, and what it does not say is no difference.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 struct ExplainVerdict {
@@ -58,7 +58,7 @@ struct ExplainVerdict {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 struct ComparisonVerdict {
-    identical: bool,
+    identical: Option<bool>,
 }
 
 /// Explains an evaluation.
@@ -76,7 +76,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let reply = reply.map_err(|err| err.context("Error explaining the evaluation"))?;
     let reported = reply.json()?;
     let verdict: ExplainVerdict = answer::of_ref(&reported).unwrap_or_default();
-    let differs = !verdict.comparison.identical && !verdict.recomputed;
+    let differs = verdict.comparison.identical == Some(false) && !verdict.recomputed;
     let code = if differs { 2 } else { 0 };
     if args.format.print(&reported, out)? {
         return Ok(code);

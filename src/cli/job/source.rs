@@ -3,9 +3,9 @@
 use super::super::conn::Conn;
 use crate::jobspec::{self, ApiJob, Functions, Input};
 use anyhow::{Context, Result, bail};
-use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::{Value as Json, json};
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -152,24 +152,12 @@ impl JobSource {
 }
 
 /// The fields by which the API's form is known; the specification's JSON form begins with `job`.
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
-struct ApiForm {
-    job: Option<IgnoredAny>,
-    #[serde(rename = "ID")]
-    id: Option<IgnoredAny>,
-    task_groups: Option<IgnoredAny>,
-}
+const API_FIELDS: [&str; 3] = ["Job", "ID", "TaskGroups"];
 
 fn is_api_form(text: &str) -> bool {
     text.trim_start().starts_with('{')
-        && serde_json::from_str::<ApiForm>(text).is_ok_and(
-            |ApiForm {
-                 job,
-                 id,
-                 task_groups,
-             }| job.or(id).or(task_groups).is_some(),
-        )
+        && serde_json::from_str::<BTreeMap<String, IgnoredAny>>(text)
+            .is_ok_and(|fields| API_FIELDS.iter().any(|name| fields.contains_key(*name)))
 }
 
 fn api_form(text: &str) -> Result<ApiJob> {

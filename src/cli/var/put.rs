@@ -18,7 +18,7 @@ use std::io::Read;
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 struct Written {
-    modify_index: u64,
+    modify_index: Option<u64>,
 }
 
 /// Flags of `var put`.
@@ -98,8 +98,8 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     // It is stored: an answer that says less is no reason to fail.
     let written: Written = answer::of_ref(&stored).unwrap_or_default();
     let success = match written.modify_index {
-        0 => format!("Created variable {path:?}"),
-        index => format!("Created variable {path:?} with modify index {index}"),
+        None => format!("Created variable {path:?}"),
+        Some(index) => format!("Created variable {path:?} with modify index {index}"),
     };
     if matches!(form, VariableForm::None) {
         out.line(&success);

@@ -117,8 +117,9 @@ mod tests {
     use futures_util::FutureExt;
     use rustls::ServerConfig;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
     use tokio_rustls::TlsAcceptor;
+    use tokio_rustls::server::TlsStream;
 
     use super::*;
     use crate::service::check::{look, status};
@@ -141,16 +142,26 @@ mod tests {
         Arc::new(config)
     }
 
-    /// Answers one caller; its request, if the handshake succeeds.
-    async fn answer(listener: TcpListener, config: Arc<ServerConfig>) -> Option<String> {
+    /// Takes one caller; its connection and request, if the handshake succeeds.
+    async fn requested(
+        listener: TcpListener,
+        config: Arc<ServerConfig>,
+    ) -> Option<(TlsStream<TcpStream>, String)> {
         let (stream, _) = listener.accept().await.expect("a caller");
         let mut stream = TlsAcceptor::from(config).accept(stream).await.ok()?;
-        let mut requested = vec![0; 1024];
-        let n = stream.read(&mut requested).await.ok()?;
+        let mut request = vec![0; 1024];
+        let n = stream.read(&mut request).await.ok()?;
+        let request = String::from_utf8_lossy(&request[..n]).into_owned();
+        (n > 0).then_some((stream, request))
+    }
+
+    /// Answers one caller; its request, if the handshake succeeds.
+    async fn answer(listener: TcpListener, config: Arc<ServerConfig>) -> Option<String> {
+        let (mut stream, request) = requested(listener, config).await?;
         let text = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
         stream.write_all(text).await.ok()?;
         stream.flush().await.ok()?;
-        Some(String::from_utf8_lossy(&requested[..n]).into_owned())
+        Some(request)
     }
 
     /// A check of a page over TLS on this machine.
@@ -202,19 +213,14 @@ mod tests {
         let port = listener.local_addr().expect("bound").port();
         let config = server(&trust);
         let served = tokio::spawn(async move {
-            let (stream, _) = listener.accept().await.expect("a caller");
-            let shaken = TlsAcceptor::from(config).accept(stream).await;
-            let mut stream = shaken.expect("TLS");
-            let mut requested = vec![0; 1024];
-            let length = stream.read(&mut requested).await.expect("a request");
-            assert!(length > 0);
+            let (mut stream, _) = requested(listener, config).await.expect("a request");
             let text = b"HTTP/1.1 503 No\r\n\r\nbusy";
             stream.write_all(text).await.expect("writes");
             stream.flush().await.expect("writes");
             let (mut plain, _) = stream.into_inner();
             plain.shutdown().await.expect("ends");
             // Until the other side has closed it too.
-            plain.read(&mut requested).await
+            plain.read(&mut [0; 1]).await
         });
         let found = look(&probe(port, true, Duration::from_secs(20)), 0).await;
         let (code, output) = (found.status_code, found.output.as_str());
@@ -233,14 +239,9 @@ mod tests {
         let port = listener.local_addr().expect("bound").port();
         let config = server(&trust);
         let served = tokio::spawn(async move {
-            let (stream, _) = listener.accept().await.expect("a caller");
-            let shaken = TlsAcceptor::from(config).accept(stream).await;
-            let mut stream = shaken.expect("TLS");
-            let mut requested = vec![0; 1024];
-            let length = stream.read(&mut requested).await.expect("a request");
-            assert!(length > 0);
+            let (mut stream, _) = requested(listener, config).await.expect("a request");
             // It never answers, and waits until nobody is there any more.
-            let end = stream.read(&mut requested).await;
+            let end = stream.read(&mut [0; 1]).await;
             assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
         });
         let found = look(&probe(port, true, Duration::from_secs(2)), 0).await;
