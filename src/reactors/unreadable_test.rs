@@ -30,6 +30,7 @@ use super::deployment_watcher::DeploymentWatcher;
 use super::drainer::Drainer;
 use super::each::Each;
 use super::heartbeat_expiry::{HeartbeatExpiry, HeartbeatSettings, Heartbeats};
+use super::live_key_sets::LiveKeySets;
 use super::periodic::PeriodicDispatcher;
 use super::runner::Reactor;
 use super::scheduling::Scheduling;
@@ -40,7 +41,7 @@ use super::starvation_test::{
     LATER, add_deployment, add_eval, add_job, add_node, context, drain, has_child, periodic,
     scheduling, uuid, wait,
 };
-use super::testing::{Direct, Fault, Faulty, spoil};
+use super::testing::{Direct, Fault, Faulty, alter, spoil};
 use super::token_expiry::TokenExpiry;
 use super::volume_watcher::VolumeWatcher;
 use crate::base::clock::unix_nanos;
@@ -344,6 +345,20 @@ fn a_one_time_token_that_cannot_be_read_keeps_no_other_and_is_not_come_to() {
     );
     drop(left);
     add_node(&direct, 1);
+}
+
+/// A row of which nothing is left: since when it is there nobody can say.
+#[test]
+fn sets_of_live_keys_are_made_though_a_row_of_one_table_cannot_be_read() {
+    let direct = Direct::new();
+    let id = Id::new(add_node(&direct, 1));
+    let direct = direct.reopened(|database| alter::<Nodes>(database, &id, Vec::clear));
+    let status = look(&LiveKeySets::default(), &direct, LATER);
+    assert_eq!(
+        (&status["Failed"], &status["Newest"]),
+        (&json!(1), &json!(0)),
+        "{status}"
+    );
 }
 
 #[test]
