@@ -347,6 +347,29 @@ fn a_one_time_token_that_cannot_be_read_keeps_no_other_and_is_not_come_to() {
     add_node(&direct, 1);
 }
 
+/// Beside an unreadable one they are removed by their names: one that cannot be keeps no other.
+#[test]
+fn one_time_tokens_go_whichever_of_them_cannot_beside_one_that_cannot_be_read() {
+    let now = unix_nanos();
+    for bad in [0, 5, 8] {
+        let direct = Direct::new();
+        add_tokens(&direct, 0..9, None);
+        (0..9).for_each(|number| add_one_time_token(&direct, number, now - 1));
+        let direct = damaged::<OneTimeTokens>(direct, &Id::new(accessor(3)));
+        let faulty = Faulty::new(&direct, &accessor(bad), Fault::Error(Code::Internal));
+        let context = context(&direct, faulty.clone(), now);
+        let reactor = TokenExpiry::new(Duration::ZERO);
+        let removed = || {
+            let status = wait(reactor.activate(&context)).unwrap().status;
+            let number = |what: &str| status[what].as_u64().unwrap();
+            ["OneTimeRemoved", "Failed"].map(number)
+        };
+        assert_eq!(removed(), [7, 2], "{bad}");
+        faulty.heal();
+        assert_eq!([removed(), removed()], [[0, 1], [1, 1]], "it has its turn");
+    }
+}
+
 /// A row of which nothing is left: since when it is there nobody can say.
 #[test]
 fn sets_of_live_keys_are_made_though_a_row_of_one_table_cannot_be_read() {
