@@ -34,7 +34,7 @@ impl DataDir {
         };
         if !path.exists() {
             make_path(&path)?;
-            set_mode(&path, if passed(config, &path) { PASS } else { OWN })?;
+            set_mode(&path, mode_of(config, &path, &path))?;
         }
         let path = path.canonicalize()?;
         warn_of_writers(&path);
@@ -45,10 +45,10 @@ impl DataDir {
 
     fn make_inner(&self, config: &Config) -> io::Result<()> {
         if config.server.enabled {
-            make_own(&self.path.join("server"))?;
+            self.make_own(config, &config.server_dir(&self.path))?;
         }
         if config.client.enabled {
-            make_own(&config.client_dir(&self.path))?;
+            self.make_own(config, &config.client_dir(&self.path))?;
             let allocs = config.alloc_dir(&self.path);
             make_path(&allocs)?;
             // A directory that the operator chose elsewhere has the mode that the operator gave it.
@@ -57,6 +57,12 @@ impl DataDir {
             }
         }
         Ok(())
+    }
+
+    /// Makes a directory for the agent, or takes one that is there back from others.
+    fn make_own(&self, config: &Config, dir: &Path) -> io::Result<()> {
+        make_path(dir)?;
+        set_mode(dir, mode_of(config, &self.path, dir))
     }
 
     /// Keeps a temporary directory from vanishing; answers where it lies, if it is one.
@@ -99,15 +105,11 @@ fn temporary() -> PathBuf {
     std::env::temp_dir().join(name)
 }
 
-/// Whether tasks pass through the data directory.
-fn passed(config: &Config, path: &Path) -> bool {
-    config.client.enabled && config.alloc_dir(path).starts_with(path)
-}
-
-/// Makes a directory for the agent alone, or takes one that is there back from others.
-fn make_own(path: &Path) -> io::Result<()> {
-    make_path(path)?;
-    set_mode(path, OWN)
+/// The mode of one of the agent's directories: its own, but that tasks pass through one that theirs
+/// lie in.
+fn mode_of(config: &Config, data_dir: &Path, dir: &Path) -> u32 {
+    let passed = config.client.enabled && config.alloc_dir(data_dir).starts_with(dir);
+    if passed { PASS } else { OWN }
 }
 
 fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
@@ -174,5 +176,20 @@ mod tests {
         config.data_dir = Some(own.path().join("new"));
         let path = DataDir::make(&config).expect("makes").path().to_owned();
         assert_eq!((mode(&path), mode(&path.join("alloc"))), (0o711, 0o711));
+
+        // Where the server keeps its files elsewhere, that is taken back.
+        let elsewhere = own.path().join("elsewhere");
+        std::fs::create_dir(&elsewhere).expect("makes");
+        set_mode(&elsewhere, 0o755).expect("sets");
+        config.server.data_dir = Some(elsewhere.clone());
+        config.data_dir = Some(own.path().join("apart"));
+        let path = DataDir::make(&config).expect("makes").path().to_owned();
+        assert_eq!(mode(&elsewhere), 0o700);
+        assert!(!path.join("server").exists());
+
+        // Tasks pass through it where their directories lie in it.
+        config.server.data_dir = Some(path.clone());
+        DataDir::make(&config).expect("makes");
+        assert_eq!(mode(&path), 0o711);
     }
 }

@@ -8,6 +8,7 @@
 //!   from outside, and [`rebuild`] makes the tables again beside the ones in use.
 //! - [`export`] writes events as lines or as files for analysts and reads them again; [`backup`]
 //!   saves a log whole and restores one; [`store`] is where segments that are dropped are kept.
+//! - [`reserve`] is what space of a disk all of it leaves to serving requests.
 //!
 //! What it must not know: HTTP, the command line, reactors, how Raft decides.
 //!
@@ -23,6 +24,7 @@ pub mod proof;
 pub mod rebuild;
 pub mod record;
 pub mod replay;
+pub mod reserve;
 pub mod store;
 #[cfg(test)]
 mod testing;

@@ -1,5 +1,7 @@
 //! Backups of the cluster: one file out, one file in.
 
+use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http_body_util::BodyExt;
+use hyper::body::Body as _;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
@@ -21,7 +24,10 @@ use crate::error::{Code, Refusal};
 use crate::history::ArchiveError;
 use crate::history::backup::restore::Restore;
 use crate::history::proof::NoteKey;
+use crate::history::reserve::{DiskReserve, RESERVE};
+use crate::net::body::{BEGIN, Pace, linger};
 use crate::server::backup::Backup;
+use crate::table_reads::offload;
 
 /// The type of a backup.
 const TAR: &str = "application/x-tar";
@@ -31,8 +37,8 @@ const WRAP: &str = "x-drover-wrap-key";
 const PIECE: usize = 256 << 10;
 /// Pieces that wait to be sent.
 const AHEAD: usize = 4;
-/// The longest pause while a backup comes in.
-const SILENCE: Duration = Duration::from_secs(30);
+/// After how many bytes that came in it is looked whether the disk has space for as many more.
+const STEP: u64 = 8 << 20;
 
 fn failed(error: ArchiveError) -> Refusal {
     match error {
@@ -87,12 +93,24 @@ async fn send(_backup: Backup, mut file: tokio::fs::File, to: mpsc::Sender<Optio
 
 /// `PUT /v1/operator/snapshot[?at=<index|time>][&key=<verifier key>]`: makes a backup the state, as
 /// a new epoch of the log. The server then starts anew.
-pub(super) async fn restore(write: Write, body: Incoming) -> Result<Answer, Refusal> {
+pub(super) async fn restore(write: Write, mut body: Incoming) -> Result<Answer, Refusal> {
     let server = Arc::clone(&write.api.server);
     let how = wanted(&write)?;
     let scratch = server.receive().map_err(failed)?;
     let path = scratch.path().join("backup.tar");
-    receive(body, &path).await?;
+    let reserve = DiskReserve::of(&path, RESERVE);
+    let fits = move |bytes| {
+        let fits = offload(|| reserve.check_for(bytes));
+        fits.map_err(|error| Refusal::new(Code::Unavailable, crate::error::chain(&error)))
+    };
+    if let Err(refused) = receive(&mut body, &path, BEGIN, fits).await {
+        // A caller that waits for leave to send needs no more than the answer.
+        let sends = write.request.header("expect").is_none();
+        if sends && refused.code == Code::Unavailable {
+            linger(Pin::new(&mut body)).await;
+        }
+        return Err(refused);
+    }
     let who = (write.request.identity.actor.clone(), write.request.id());
     let done = server.restore(path, how, who).await.map_err(failed)?;
     let answer = json!({
@@ -128,31 +146,112 @@ fn wanted(write: &Write) -> Result<Restore, Refusal> {
     })
 }
 
-/// Writes what comes in into a file.
-async fn receive(mut body: Incoming, path: &std::path::Path) -> Result<(), Refusal> {
+/// Writes what comes in into a file, at the pace that any body must have, and as long as so many
+/// more bytes fit. Whatever its length, it has the time to begin.
+async fn receive(
+    body: &mut Incoming,
+    path: &Path,
+    begin: Duration,
+    fits: impl Fn(u64) -> Result<(), Refusal>,
+) -> Result<(), Refusal> {
+    fits(body.size_hint().lower())?;
     let mut file = tokio::fs::File::create(path).await.map_err(io)?;
-    loop {
-        let frame = tokio::time::timeout(SILENCE, body.frame()).await;
-        let frame = frame.map_err(|_| {
-            Refusal::new(
-                Code::Timeout,
-                format!("the backup: nothing came for {SILENCE:?}"),
-            )
-        })?;
-        match frame {
-            None => break,
-            Some(Ok(frame)) => {
-                if let Ok(bytes) = frame.into_data() {
-                    file.write_all(&bytes).await.map_err(io)?;
-                }
-            }
-            Some(Err(error)) => {
-                return Err(Refusal::bad_request(format!(
-                    "failed to read the backup: {error}"
-                )));
-            }
+    let mut pace = Pace::new("the backup", begin);
+    let mut granted = 0;
+    while let Some(frame) = pace.wait(body.frame()).await? {
+        let frame = frame
+            .map_err(|error| Refusal::bad_request(format!("failed to read the backup: {error}")))?;
+        let Ok(bytes) = frame.into_data() else {
+            continue;
+        };
+        pace.came(bytes.len());
+        let length = bytes.len() as u64;
+        if length > granted {
+            // What was granted and is left counts as taken: others write to the disk too.
+            granted = STEP.max(length);
+            fits(granted)?;
         }
+        granted -= length;
+        file.write_all(&bytes).await.map_err(io)?;
     }
     file.flush().await.map_err(io)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio_stream::wrappers::ReceiverStream;
+
+    use super::*;
+
+    type Piece = std::io::Result<Bytes>;
+
+    /// A body of which nobody knows how long it is.
+    fn body(pieces: mpsc::Receiver<Piece>) -> Incoming {
+        Incoming::from_stream(ReceiverStream::new(pieces))
+    }
+
+    #[tokio::test]
+    async fn a_backup_that_trickles_ends_at_its_deadline() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("backup.tar");
+        let (sender, pieces) = mpsc::channel::<Piece>(1);
+        let trickle = tokio::spawn(async move {
+            let mut pace = tokio::time::interval(Duration::from_millis(10));
+            for _ in 0..1_000 {
+                if sender.send(Ok(Bytes::from_static(b"x"))).await.is_err() {
+                    return;
+                }
+                pace.tick().await;
+            }
+        });
+        let (mut body, begin) = (body(pieces), Duration::from_millis(300));
+        let refused = receive(&mut body, &path, begin, |_| Ok(())).await;
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.code, Code::Timeout, "{refused}");
+        assert!(refused.message.ends_with("bytes came in time"), "{refused}");
+        drop(body);
+        trickle.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_backup_leaves_the_disk_its_reserve() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("backup.tar");
+        let full = DiskReserve::of(&path, u64::MAX);
+        let fits = |bytes| {
+            full.check_for(bytes)
+                .map_err(|error| Refusal::new(Code::Unavailable, error.to_string()))
+        };
+        // One that says how long it is is not even begun.
+        let mut known = Incoming::from(vec![7_u8; 1_000]);
+        let refused = receive(&mut known, &path, BEGIN, fits).await.unwrap_err();
+        assert!(refused.message.starts_with("the disk is full"), "{refused}");
+        assert!(!path.exists());
+        // It becomes full while a long one comes in.
+        let (sender, pieces) = mpsc::channel::<Piece>(1);
+        let sent = tokio::spawn(async move {
+            let piece = Bytes::from(vec![7; 1 << 20]);
+            while sender.send(Ok(piece.clone())).await.is_ok() {}
+        });
+        let looks = std::cell::Cell::new(0);
+        let for_two = |_| {
+            looks.set(looks.get() + 1);
+            match looks.get() {
+                // The first look is for what it says of its length.
+                1..=3 => Ok(()),
+                _ => Err(Refusal::new(Code::Unavailable, "full")),
+            }
+        };
+        let mut long = body(pieces);
+        let refused = receive(&mut long, &path, BEGIN, for_two).await;
+        assert_eq!(refused.unwrap_err().message, "full");
+        assert!(path.metadata().unwrap().len() <= 2 * STEP);
+        drop(long);
+        sent.await.unwrap();
+        // One for which there is space is written as it is.
+        let mut whole = Incoming::from(vec![7_u8; 1_000]);
+        receive(&mut whole, &path, BEGIN, |_| Ok(())).await.unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), [7; 1_000]);
+    }
 }

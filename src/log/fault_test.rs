@@ -302,6 +302,50 @@ fn a_log_that_begins_elsewhere_is_whole_wherever_it_is_killed() {
 }
 
 #[test]
+fn a_log_that_is_dropped_beyond_its_end_is_whole_wherever_it_is_killed() {
+    let plain = LogOptions {
+        prepare: false,
+        ..options()
+    };
+    let mut base = CompactRange::default();
+    (0..5001).for_each(|index| base.push(leaf_hash(&body(index, 1))));
+    for op in [
+        Op::Create,
+        Op::Write,
+        Op::Sync,
+        Op::Rename,
+        Op::SyncDir,
+        Op::Remove,
+    ] {
+        for (at, seed) in (0..4).flat_map(|at| (0..8).map(move |seed| (at, seed))) {
+            let disk = FakeDisk::default();
+            let log = open(&disk, plain.clone()).unwrap();
+            append(&log, 0, 100, 1).unwrap();
+            log.set_base(5000, base.clone());
+            disk.fail(op, at, 1);
+            let purged = wait(|done| log.purge(5000, Bytes::from_static(b"snap"), done));
+            let written = purged.clone().and_then(|()| append(&log, 5001, 5010, 1));
+            drop(log);
+            let place = format!("{op:?} {at} failed, seed {seed}");
+            for cut in [disk.clone(), disk.power_cut(seed)] {
+                cut.fail(op, u64::MAX, 0);
+                let reader = ReadOnlyLog::open_with(Arc::new(cut.clone()), Path::new(DIR));
+                let reader = reader.unwrap_or_else(|e| panic!("{place}: {e}"));
+                let damage = reader.damage();
+                assert!(damage.is_none(), "{place}: {damage:?}");
+                let log = open(&cut, plain.clone()).unwrap_or_else(|e| panic!("{place}: {e}"));
+                let (first, next) = log.bounds();
+                assert_eq!(reader.bounds(), (first, next), "{place}");
+                let whole = (first, next) == (0, 100) || first == 5001;
+                assert!(whole, "{place}: {first}..{next}");
+                assert!(purged.is_err() || first == 5001, "{place}: {first}");
+                assert!(written.is_err() || next == 5010, "{place}: {next}");
+            }
+        }
+    }
+}
+
+#[test]
 fn what_is_not_here_is_not_told_to_be_committed() {
     let disk = FakeDisk::default();
     let log = open(&disk, options()).unwrap();

@@ -243,10 +243,17 @@ fn view(shared: &Arc<dyn FileLayer>, dir: &Path, found: &Names) -> Result<View, 
     if let Some(last) = scanned.last().map(|s| s.segment.header.clone()) {
         scanned.retain(|s| !s.was_begun_elsewhere(&last));
     }
+    let purged = locals.purged.as_ref().filter(|_| !found.joined);
+    let purged = purged.map(|(i, _)| i.saturating_add(1));
     let mut scanned = scanned.into_iter().peekable();
     while let Some(s) = scanned.next() {
         let segment = Segment::Open(s.segment);
         let follows = scanned.peek().map(|next| next.segment.header.first);
+        // All up to the next one was dropped, and a kill left the file: where it ends says nothing.
+        let ends = follows.map(|f| f.max(segment.next()));
+        if ends.is_some_and(|end| purged.is_some_and(|p| p >= end)) {
+            continue;
+        }
         let short = follows.is_some_and(|f| segment.next() != f);
         if damage.is_none() && (short || s.end.durable > s.end.end) {
             let what = "a frame that was durable cannot be read";
@@ -256,8 +263,6 @@ fn view(shared: &Arc<dyn FileLayer>, dir: &Path, found: &Names) -> Result<View, 
         segments.push(segment);
     }
     segments.sort_by_key(Segment::first);
-    let purged = locals.purged.as_ref().filter(|_| !found.joined);
-    let purged = purged.map(|(i, _)| i.saturating_add(1));
     segments.retain(|s| purged.is_none_or(|p| s.next() > p) || s.open().is_some());
     let Some(last) = segments.last() else {
         let e = std::io::Error::from(std::io::ErrorKind::NotFound);

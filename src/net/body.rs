@@ -17,8 +17,7 @@ const SILENCE: Duration = Duration::from_secs(30);
 pub const BEGIN: Duration = Duration::from_secs(30);
 /// Bytes a second that a body must bring beyond that.
 const PACE: u64 = 64 << 10;
-/// How long the rest of a body that is refused is still taken in and thrown away. Without it the
-/// connection would be reset while the caller writes, and the refusal would be lost.
+/// How long the rest of a body that is refused is still taken in.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// What a body may be.
@@ -39,8 +38,54 @@ fn too_long(limit: usize) -> Refusal {
     Refusal::new(Code::PayloadTooLarge, text)
 }
 
-async fn discard<B: HttpBody<Data = Bytes>>(mut body: Pin<&mut B>) {
-    while let Some(Ok(_)) = body.frame().await {}
+/// Takes in the rest of a body that is refused, for a while, and throws it away. Without it the
+/// connection would be reset while the caller writes, and the refusal would be lost.
+pub async fn linger<B: HttpBody<Data = Bytes>>(mut body: Pin<&mut B>) {
+    let rest = async { while let Some(Ok(_)) = body.frame().await {} };
+    let _ = timeout(LINGER, rest).await;
+}
+
+/// How fast a body must come in: it is never silent for long, and beyond the time that it has
+/// whatever its length, it brings so many bytes a second.
+#[derive(Debug)]
+pub struct Pace {
+    what: &'static str,
+    /// Until when it has that time.
+    begin: Instant,
+    came: u64,
+}
+
+impl Pace {
+    /// Of a body that begins now and has this time whatever its length.
+    pub fn new(what: &'static str, begin: Duration) -> Self {
+        Self {
+            what,
+            begin: Instant::now() + begin,
+            came: 0,
+        }
+    }
+
+    /// So many bytes are there.
+    pub fn came(&mut self, bytes: usize) {
+        self.came += bytes as u64;
+    }
+
+    /// Waits for the next piece, as long as it may take.
+    ///
+    /// # Errors
+    /// 504 when the caller is silent or slow.
+    pub async fn wait<T>(&self, next: impl Future<Output = T>) -> Result<T, Refusal> {
+        let end = self.begin + Duration::from_secs(self.came / PACE);
+        let limit = end.min(Instant::now() + SILENCE);
+        timeout_at(limit, next).await.map_err(|_| {
+            let (what, came) = (self.what, self.came);
+            let text = match Instant::now() < end {
+                true => format!("{what}: nothing came for {SILENCE:?}"),
+                false => format!("{what}: only {came} bytes came in time"),
+            };
+            Refusal::new(Code::Timeout, text)
+        })
+    }
 }
 
 /// A body as it comes in; a single piece is not copied.
@@ -89,7 +134,7 @@ where
         Err(error) => {
             let refused = !matches!(error.code, Code::Timeout | Code::BadRequest);
             if rules.linger && refused {
-                let _ = timeout(LINGER, discard(body.as_mut())).await;
+                linger(body.as_mut()).await;
             }
             Err(error)
         }
@@ -106,24 +151,16 @@ where
     B::Error: std::fmt::Display,
 {
     let known = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-    let begun = Instant::now();
+    let mut pace = Pace::new("request body", rules.begin);
     let mut read = Gathered::default();
     while !body.is_end_stream() {
         if read.len().max(known) > rules.limit {
             return Err(too_long(rules.limit));
         }
-        let earned = Duration::from_secs(read.len() as u64 / PACE);
-        let end = (begun + rules.begin + earned).min(Instant::now() + SILENCE);
-        let frame = timeout_at(end, body.frame()).await.map_err(|_| {
-            let text = match Instant::now() < begun + rules.begin + earned {
-                true => format!("request body: nothing came for {SILENCE:?}"),
-                false => format!("request body: only {} bytes came in time", read.len()),
-            };
-            Refusal::new(Code::Timeout, text)
-        })?;
-        match frame {
+        match pace.wait(body.frame()).await? {
             Some(Ok(frame)) => {
                 let piece = frame.into_data().unwrap_or_default();
+                pace.came(piece.len());
                 match rules.patient {
                     true => hold.take(piece.len()).await?,
                     false => hold.try_take(piece.len())?,

@@ -68,19 +68,24 @@ impl Each {
         match row {
             Ok(row) => Ok(Some(row)),
             Err(error) if error.is_single_entry() => {
-                let why = chain(&error);
-                if SAID.lock().is_news(unreadable::made(), &why) {
-                    tracing::error!(
-                        error = why,
-                        "a row cannot be read and is left out, until `drover projection rebuild` \
-                         makes the tables again"
-                    );
-                }
-                self.count("left out", &why);
+                self.leave_out(&error);
                 Ok(None)
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// The same of what another part left out because of this row.
+    pub fn leave_out(&mut self, error: &StorageError) {
+        let why = chain(error);
+        if SAID.lock().is_news(unreadable::made(), &why) {
+            tracing::error!(
+                error = why,
+                "a row cannot be read and is left out, until `drover projection rebuild` makes \
+                 the tables again"
+            );
+        }
+        self.count("left out", &why);
     }
 
     /// Works one out. An error or a panic is its own: it counts as failed, and there is no answer.

@@ -1,4 +1,5 @@
-//! One bad thing never starves the others: tokens that have expired, and volumes to be freed.
+//! One bad thing never starves the others: tokens that have expired, and volumes to be freed; and
+//! of which reactor which test shows it.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,6 +22,84 @@ use super::volume_watcher::VolumeWatcher;
 use crate::base::clock::unix_nanos;
 use crate::error::Code;
 use crate::volumes::harness::{World, barrier, node_id};
+
+/// What shows of a reactor that one bad thing starves no other.
+pub(super) enum Shown {
+    /// A file of tests and the test in it.
+    By(&'static str, &'static str),
+    /// Nothing has to: it does not work on many.
+    Needless(&'static str),
+}
+
+const STARVATION: &str = include_str!("starvation_test.rs");
+const REST: &str = include_str!("starvation_rest_test.rs");
+const UNREADABLE: &str = include_str!("unreadable_test.rs");
+const RETENTION: &str = include_str!("retention_test.rs");
+
+/// Every reactor by its name; `wiring_test.rs` holds it against those that are started.
+pub(super) const REACTORS: [(&str, Shown); 13] = [
+    (
+        "alive_sets",
+        Shown::By(
+            UNREADABLE,
+            "sets_of_live_keys_are_made_though_a_row_of_one_table_cannot_be_read",
+        ),
+    ),
+    (
+        "checkpoint_signer",
+        Shown::Needless("there is one log to sign, as far as it is applied"),
+    ),
+    (
+        "core_gc",
+        Shown::By(STARVATION, "what_is_over_goes_whatever_of_it_cannot"),
+    ),
+    (
+        "deployment_watcher",
+        Shown::By(STARVATION, "deployments_fail_whichever_of_them_cannot"),
+    ),
+    (
+        "digest_recorder",
+        Shown::Needless("the newest index that is due is recorded, and none waits behind it"),
+    ),
+    (
+        "drainer",
+        Shown::By(STARVATION, "drains_go_on_and_end_whichever_of_them_cannot"),
+    ),
+    (
+        "event_publisher",
+        Shown::Needless("what it sends is in the log's order without a gap"),
+    ),
+    (
+        "heartbeat_expiry",
+        Shown::By(STARVATION, "nodes_are_given_up_whichever_of_them_cannot_be"),
+    ),
+    (
+        "periodic_dispatcher",
+        Shown::By(STARVATION, "jobs_are_launched_whichever_of_them_cannot_be"),
+    ),
+    (
+        "retention",
+        Shown::By(
+            RETENTION,
+            "the_horizon_moves_whichever_base_cannot_be_gone_to",
+        ),
+    ),
+    (
+        "scheduling",
+        Shown::By(
+            STARVATION,
+            "evaluations_that_panic_on_their_way_leave_the_workers_free",
+        ),
+    ),
+    (
+        "token_expiry",
+        Shown::By(REST, "tokens_go_whichever_of_them_cannot"),
+    ),
+    (
+        "volume_watcher",
+        Shown::By(REST, "volumes_are_freed_whichever_of_them_cannot_be"),
+    ),
+];
 
 pub(super) fn accessor(number: usize) -> String {
     format!("{number:08x}-7777-4777-8777-777777777777")

@@ -1,11 +1,11 @@
 //! One bad thing never starves the others: for each reactor that works on many, whichever of them
 //! always fails, and however it fails, the others have their turn.
 //!
-//! Tokens and volumes are in `starvation_rest_test.rs`, rows that cannot be read in
-//! `unreadable_test.rs`; retention has its own beside it. The publisher of events is not among
-//! them: what it sends is in the log's order without a gap, so it waits for what the brokers do not
-//! take, and what they never take, a message above their limit, has a marker in its place
-//! (`kafka/record_test.rs`).
+//! Tokens and volumes are in `starvation_rest_test.rs`, with the list of which test shows it of
+//! which reactor; rows that cannot be read are in `unreadable_test.rs`, and retention has its own
+//! beside it. The publisher of events is not among them: what it sends is in the log's order
+//! without a gap, so it waits for what the brokers do not take, and what they never take, a message
+//! above their limit, has a marker in its place (`kafka/record_test.rs`).
 
 use std::sync::Arc;
 use std::time::Duration;

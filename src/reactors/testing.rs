@@ -140,13 +140,18 @@ impl Propose for Faulty {
 /// A row loses its last byte, as a disk may lose it: it can be read no more, and a server that
 /// applies an event which touches it stops.
 pub(crate) fn spoil<T: Table>(database: &Path, key: &T::Key) {
+    alter::<T>(database, key, |value| value.truncate(value.len() - 1));
+}
+
+/// Changes what is stored of a row.
+pub(crate) fn alter<T: Table>(database: &Path, key: &T::Key, change: impl FnOnce(&mut Vec<u8>)) {
     let db = Maintenance::open(database, &DatabaseOptions::dev()).unwrap();
     let header = db.header().unwrap().unwrap_or_default();
     let mut own = T::ID.to_be_bytes().to_vec();
     own.extend_from_slice(&key.to_bytes());
     let rows = db.entries(FamilyPart::Rows, &[], usize::MAX).unwrap();
     let (key, mut value) = rows.into_iter().find(|(key, _)| *key == own).unwrap();
-    value.pop().unwrap();
+    change(&mut value);
     db.write(&[RawChange::Put(FamilyPart::Rows, key, value)], &header)
         .unwrap();
 }

@@ -30,6 +30,8 @@ pub struct TokenExpiry {
     keep: Duration,
     /// What could not be removed the last time: it has its turn again after the others.
     deferred: Mutex<BTreeSet<String>>,
+    /// The same of one-time tokens, by the accessors of the tokens that they stand for.
+    deferred_one_time: Mutex<BTreeSet<String>>,
 }
 
 /// What one look found.
@@ -45,6 +47,7 @@ impl TokenExpiry {
         Self {
             keep,
             deferred: Mutex::default(),
+            deferred_one_time: Mutex::default(),
         }
     }
 
@@ -79,67 +82,75 @@ impl TokenExpiry {
     }
 
     /// Removes tokens with one event, and where that is refused, fewer and fewer, until what is
-    /// wrong is found and the others are gone. How many went.
+    /// wrong is found and the others are gone. How many went, and which could not.
     async fn remove(
         &self,
         context: &Context,
         each: &mut Each,
-        accessors: Vec<String>,
-        cutoff: i64,
-    ) -> Result<usize, Failure> {
-        let mut removed = 0;
+        (what, accessors): (&str, Vec<String>),
+        deletion: impl Fn(Vec<String>) -> Arc<dyn Command>,
+    ) -> Result<(u64, Vec<String>), Failure> {
+        let (mut removed, mut failed) = (0, Vec::new());
         let mut todo = vec![accessors];
         while let Some(mut accessors) = todo.pop() {
             if accessors.is_empty() {
                 continue;
             }
-            let command = DeleteAclTokens {
-                accessor_ids: accessors.clone(),
-                expired_by: cutoff,
-            };
-            match context
-                .proposer
-                .submit(Arc::new(command), self.name())
-                .await
-            {
-                Ok(_) => removed += accessors.len(),
+            let command = deletion(accessors.clone());
+            match context.proposer.submit(command, self.name()).await {
+                Ok(done) => {
+                    removed += match done.reply {
+                        Reply::Count(count) => count,
+                        _ => accessors.len() as u64,
+                    }
+                }
                 Err(error) if error.concerns_all() => return Err(error.into()),
                 Err(_) if accessors.len() > 1 => {
                     let rest = accessors.split_off(accessors.len() / 2);
                     todo.extend([rest, accessors]);
                 }
                 Err(error) => {
-                    each.fail(&format!("token {}", accessors[0]), &error);
-                    self.deferred.lock().extend(accessors);
+                    each.fail(&format!("{what} {}", accessors[0]), &error);
+                    failed.append(&mut accessors);
                 }
             }
         }
-        Ok(removed)
+        Ok((removed, failed))
     }
 
     /// Removes one-time tokens that ran out; how many, and when the next one does.
     async fn one_time(&self, context: &Context, each: &mut Each) -> Result<(u64, i64), Failure> {
         let (now, mut removed) = (context.clock.now(), 0);
+        let mut deferred = std::mem::take(&mut *self.deferred_one_time.lock());
         loop {
-            let due = run_out(&context.projections.view(), now, each)?;
+            let due = run_out(&context.projections.view(), now, &deferred, each)?;
             let page = due.accessors.len();
             if page == 0 {
                 return Ok((removed, due.next));
             }
-            let command: Arc<dyn Command> = if due.damaged {
-                let accessor_ids = due.accessors;
-                Arc::new(DeleteOneTimeTokens { accessor_ids })
+            let goes_on = if due.damaged {
+                let one_time = ("one-time token", due.accessors);
+                let deletion = |accessor_ids| -> Arc<dyn Command> {
+                    Arc::new(DeleteOneTimeTokens { accessor_ids })
+                };
+                let (went, failed) = self.remove(context, each, one_time, deletion).await?;
+                removed += went;
+                let got_on = went > 0 || !failed.is_empty();
+                self.deferred_one_time.lock().extend(failed.iter().cloned());
+                deferred.extend(failed);
+                got_on && page == EXPIRED_PAGE
             } else {
-                Arc::new(DeleteExpiredOneTimeTokens { expired_by: now })
+                let command = Arc::new(DeleteExpiredOneTimeTokens { expired_by: now });
+                let done = context.proposer.submit(command, self.name()).await;
+                let count = match each.take("one-time tokens", done).map(|done| done.reply) {
+                    Some(Reply::Count(count)) => count,
+                    Some(_) => page as u64,
+                    None => return Ok((removed, now)),
+                };
+                removed += count;
+                count >= EXPIRED_PAGE as u64
             };
-            let done = context.proposer.submit(command, self.name()).await;
-            let count = match each.take("one-time tokens", done).map(|done| done.reply) {
-                Some(Reply::Count(count)) => count,
-                Some(_) => page as u64,
-                None => return Ok((removed, now)),
-            };
-            removed += count;
-            if page < EXPIRED_PAGE || count == 0 {
+            if !goes_on {
                 return Ok((removed, due.next));
             }
         }
@@ -156,7 +167,12 @@ struct RunOut {
     next: i64,
 }
 
-fn run_out(view: &View, now: i64, each: &mut Each) -> Result<RunOut, StorageError> {
+fn run_out(
+    view: &View,
+    now: i64,
+    deferred: &BTreeSet<String>,
+    each: &mut Each,
+) -> Result<RunOut, StorageError> {
     let mut found = RunOut {
         accessors: Vec::new(),
         damaged: false,
@@ -171,7 +187,9 @@ fn run_out(view: &View, now: i64, each: &mut Each) -> Result<RunOut, StorageErro
             found.next = token.expires_at.0;
             break;
         }
-        found.accessors.push(token.accessor_id);
+        if !deferred.contains(&token.accessor_id) {
+            found.accessors.push(token.accessor_id);
+        }
     }
     Ok(found)
 }
@@ -203,9 +221,15 @@ impl Reactor for TokenExpiry {
             let view = context.projections.view();
             let due = self.due(&view, cutoff, &deferred, &mut each)?;
             drop(view);
-            let removed = self
-                .remove(context, &mut each, due.accessors, cutoff)
-                .await?;
+            let deletion = |accessor_ids| -> Arc<dyn Command> {
+                Arc::new(DeleteAclTokens {
+                    accessor_ids,
+                    expired_by: cutoff,
+                })
+            };
+            let tokens = ("token", due.accessors);
+            let (removed, failed) = self.remove(context, &mut each, tokens, deletion).await?;
+            self.deferred.lock().extend(failed);
             let (one_time, next) = self.one_time(context, &mut each).await?;
             let mut status = json!({ "Removed": removed, "OneTimeRemoved": one_time });
             each.report(&mut status);

@@ -30,6 +30,7 @@ use super::deployment_watcher::DeploymentWatcher;
 use super::drainer::Drainer;
 use super::each::Each;
 use super::heartbeat_expiry::{HeartbeatExpiry, HeartbeatSettings, Heartbeats};
+use super::live_key_sets::LiveKeySets;
 use super::periodic::PeriodicDispatcher;
 use super::runner::Reactor;
 use super::scheduling::Scheduling;
@@ -40,7 +41,7 @@ use super::starvation_test::{
     LATER, add_deployment, add_eval, add_job, add_node, context, drain, has_child, periodic,
     scheduling, uuid, wait,
 };
-use super::testing::{Direct, Fault, Faulty, spoil};
+use super::testing::{Direct, Fault, Faulty, alter, spoil};
 use super::token_expiry::TokenExpiry;
 use super::volume_watcher::VolumeWatcher;
 use crate::base::clock::unix_nanos;
@@ -344,6 +345,43 @@ fn a_one_time_token_that_cannot_be_read_keeps_no_other_and_is_not_come_to() {
     );
     drop(left);
     add_node(&direct, 1);
+}
+
+/// Beside an unreadable one they are removed by their names: one that cannot be keeps no other.
+#[test]
+fn one_time_tokens_go_whichever_of_them_cannot_beside_one_that_cannot_be_read() {
+    let now = unix_nanos();
+    for bad in [0, 5, 8] {
+        let direct = Direct::new();
+        add_tokens(&direct, 0..9, None);
+        (0..9).for_each(|number| add_one_time_token(&direct, number, now - 1));
+        let direct = damaged::<OneTimeTokens>(direct, &Id::new(accessor(3)));
+        let faulty = Faulty::new(&direct, &accessor(bad), Fault::Error(Code::Internal));
+        let context = context(&direct, faulty.clone(), now);
+        let reactor = TokenExpiry::new(Duration::ZERO);
+        let removed = || {
+            let status = wait(reactor.activate(&context)).unwrap().status;
+            let number = |what: &str| status[what].as_u64().unwrap();
+            ["OneTimeRemoved", "Failed"].map(number)
+        };
+        assert_eq!(removed(), [7, 2], "{bad}");
+        faulty.heal();
+        assert_eq!([removed(), removed()], [[0, 1], [1, 1]], "it has its turn");
+    }
+}
+
+/// A row of which nothing is left: since when it is there nobody can say.
+#[test]
+fn sets_of_live_keys_are_made_though_a_row_of_one_table_cannot_be_read() {
+    let direct = Direct::new();
+    let id = Id::new(add_node(&direct, 1));
+    let direct = direct.reopened(|database| alter::<Nodes>(database, &id, Vec::clear));
+    let status = look(&LiveKeySets::default(), &direct, LATER);
+    assert_eq!(
+        (&status["Failed"], &status["Newest"]),
+        (&json!(1), &json!(0)),
+        "{status}"
+    );
 }
 
 #[test]

@@ -10,7 +10,9 @@ use drover_testkit::fixtures::{job, node};
 use drover_testkit::{LONG, eventually};
 use tokio::runtime::{Builder, Runtime};
 
+use super::super::kafka::PublisherPosition;
 use super::super::retention::tests::kept;
+use super::super::starvation_rest_test::{REACTORS, Shown};
 use super::super::testing::Direct;
 use super::*;
 use crate::commands::job::RegisterJob;
@@ -43,6 +45,34 @@ async fn sources(dir: &Path, volumes: Option<Arc<Volumes>>) -> Sources {
         signing,
         kafka: None,
         keeping,
+    }
+}
+
+#[tokio::test]
+async fn of_every_reactor_it_is_shown_that_one_bad_thing_starves_no_other() {
+    let (world, dir) = (World::new(1), tempfile::tempdir().unwrap());
+    let mut sources = sources(dir.path(), Some(Arc::clone(&world.volumes))).await;
+    // Those that not every server has are there as well.
+    sources.kafka = Some(KafkaSource {
+        config: Arc::default(),
+        log: Arc::clone(sources.keeping.raft.log()),
+        keyring: Arc::clone(&sources.signing.1),
+        held: Arc::new(PublisherPosition::new(Duration::ZERO)),
+        agent: String::new(),
+    });
+    let heartbeats = Heartbeats::new(Default::default());
+    let all = All::new(&heartbeats, &ReactorSettings::default(), &sources).into_list();
+    let mut names: Vec<_> = all.iter().map(|reactor| reactor.name()).collect();
+    // It has workers of its own.
+    names.push("scheduling");
+    names.sort_unstable();
+    let shown: Vec<_> = REACTORS.iter().map(|(name, _)| *name).collect();
+    assert_eq!(names, shown, "a list of those with their tests, by name");
+    for (name, shown) in &REACTORS {
+        match shown {
+            Shown::By(file, test) => assert!(file.contains(&format!("fn {test}(")), "{name}"),
+            Shown::Needless(reason) => assert!(!reason.is_empty(), "{name}"),
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use drover_testkit::{LONG, wait_for};
 use http_body_util::StreamBody;
 use hyper::body::Frame;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio_stream::wrappers::ReceiverStream;
@@ -214,6 +215,53 @@ async fn try_ask(stream: &mut TcpStream) -> String {
 async fn ask(stream: &mut TcpStream) {
     let answer = try_ask(stream).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[test]
+fn the_quota_and_the_highest_priority_of_the_file_are_in_force() {
+    let config = "server {\n  variables_quota = \"1K\"\n  job_max_priority = 200\n}\n";
+    let running = support::server_with(config);
+    let mut http = running.http();
+    let items = json!({"Items": {"text": "x".repeat(600)}});
+    let written = http.put("/v1/var/first", &items).expect("an answer");
+    assert_eq!(written.status, 200, "{}", written.text());
+    let refused = http.put("/v1/var/second", &items).expect("an answer");
+    let text = refused.text();
+    assert_eq!(refused.status, 500, "{text}");
+    assert!(text.contains("variables quota exceeded"), "{text}");
+    assert!(text.contains("would pass the 1000 they may take"), "{text}");
+    let missing = http.get("/v1/var/second").expect("an answer");
+    assert_eq!(missing.status, 404, "{}", missing.text());
+    let mut high = support::job("high", 1);
+    high["Job"]["Priority"] = json!(150);
+    support::register(&mut http, &high);
+    assert_eq!(support::json_of(&mut http, "/v1/job/high")["Priority"], 150);
+    high["Job"]["Priority"] = json!(201);
+    let refused = http.put("/v1/jobs", &high).expect("an answer");
+    let text = refused.text();
+    assert_eq!(refused.status, 500, "{text}");
+    assert!(
+        text.contains("job priority must be between [1, 200]"),
+        "{text}"
+    );
+    // The priority of a job's evaluation has the same bound.
+    let mut looked = support::job("looked", 1);
+    looked["EvalPriority"] = json!(150);
+    let eval = support::register(&mut http, &looked);
+    let eval = support::json_of(&mut http, &format!("/v1/evaluation/{eval}"));
+    assert_eq!(eval["Priority"], 150);
+    looked["EvalPriority"] = json!(201);
+    let stopped = |priority: u32| format!("/v1/job/looked?eval_priority={priority}");
+    for refused in [
+        http.put("/v1/jobs", &looked).expect("an answer"),
+        http.send("DELETE", &stopped(201), &[]).expect("an answer"),
+    ] {
+        let text = refused.text();
+        assert_eq!(refused.status, 400, "{text}");
+        assert_eq!(text, "Eval priority must be between 1 and 200 inclusively");
+    }
+    let stopped = http.send("DELETE", &stopped(150), &[]).expect("an answer");
+    assert_eq!(stopped.status, 200, "{}", stopped.text());
 }
 
 /// What a file says of calls holds on the port that they come to.

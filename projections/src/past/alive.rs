@@ -70,12 +70,12 @@ fn head(db_snapshot: &DbSnapshot, table: u16, mark: u64) -> Result<Option<SetHea
     }
 }
 
-/// The newest set of a table at a mark up to `upper_bound`.
+/// The mark of the newest set of a table up to `upper_bound`, and its head, if that can be read.
 fn newest(
     db_snapshot: &DbSnapshot,
     table: u16,
     upper_bound: u64,
-) -> Result<Option<(u64, SetHead)>, StorageError> {
+) -> Result<Option<(u64, Result<SetHead, StorageError>)>, StorageError> {
     let range = Range {
         lower: chunk_key(table, 0, 0),
         upper: Some(chunk_key(table, upper_bound.saturating_add(1), 0)),
@@ -86,8 +86,11 @@ fn newest(
         let mark = walk.key().get(3..).and_then(<[u8]>::first_chunk::<8>);
         let mark = mark.copied().map(u64::from_be_bytes);
         let mark = mark.ok_or_else(|| StorageError::damaged("set of rows alive", walk.key()))?;
-        if let Some(head) = head(db_snapshot, table, mark)? {
-            return Ok(Some((mark, head)));
+        match head(db_snapshot, table, mark) {
+            Ok(None) => {}
+            Ok(Some(head)) => return Ok(Some((mark, Ok(head)))),
+            Err(error) if error.is_single_entry() => return Ok(Some((mark, Err(error)))),
+            Err(error) => return Err(error),
         }
     }
     Ok(None)
@@ -189,6 +192,7 @@ pub(crate) fn candidates(
     let Some((_, newest_head)) = newest(db_snapshot, table, u64::MAX)? else {
         return Ok(None);
     };
+    let newest_head = newest_head?;
     let skips = match skipped {
         SkippedDeleted::Rows => newest_head.deleted * DELETED_ROW_COST,
         SkippedDeleted::Entries => newest_head.deleted - mark_head.deleted.min(newest_head.deleted),
@@ -275,41 +279,77 @@ impl<'a> SetDraft<'a> {
 /// Builds the sets of live rows that are due: of every table whose past is kept, at its next mark.
 /// Returns the newest mark built; none if nothing was due. The writer may continue meanwhile.
 ///
+/// Tables in `left_out` are passed over. One of which something cannot be read that its set needs
+/// is added to them, and the others have their turn.
+///
 /// # Errors
 /// A failed read or write; calling it again begins that set anew.
 pub(crate) fn build_due_sets(
     db: &Arc<Database>,
     registry: &Registry,
     position: &Position,
+    left_out: &mut BTreeMap<&'static str, StorageError>,
 ) -> Result<Option<u64>, StorageError> {
-    let interval = db.mark_interval();
     let mut made = None;
     for table in registry.tables() {
-        if table.history() != History::Full {
+        if table.history() != History::Full || left_out.contains_key(table.name()) {
             continue;
         }
-        let db_snapshot = DbSnapshot::new(Arc::clone(db));
-        let known = newest(&db_snapshot, table.id(), u64::MAX)?;
-        drop(db_snapshot);
-        let known = known.filter(|(mark, _)| *mark >= position.floor);
-        let mark = match known {
-            Some((mark, _)) => mark + interval,
-            None => position.floor.next_multiple_of(interval),
-        };
-        if mark > position.index {
-            continue;
+        match build_due_set(db, table.id(), position) {
+            Ok(mark) => made = made.max(mark),
+            Err(error) if error.is_single_entry() => {
+                left_out.insert(table.name(), error);
+            }
+            Err(error) => return Err(error),
         }
-        match known {
-            Some(known) => build_next_set(db, table.id(), known, mark)?,
-            None => build_first_set(db, table.id(), mark)?,
-        }
-        made = made.max(Some(mark));
     }
     Ok(made)
 }
 
-/// The first set of a table, by a full scan. What had been deleted before it is not counted.
-fn build_first_set(db: &Arc<Database>, table: u16, mark: u64) -> Result<(), StorageError> {
+/// Builds the set of one table that is due, and answers its mark. One that was built and cannot be
+/// read is built anew.
+fn build_due_set(
+    db: &Arc<Database>,
+    table: u16,
+    position: &Position,
+) -> Result<Option<u64>, StorageError> {
+    let interval = db.mark_interval();
+    let db_snapshot = DbSnapshot::new(Arc::clone(db));
+    let found = newest(&db_snapshot, table, u64::MAX)?;
+    drop(db_snapshot);
+    let (mark, before) = match found.filter(|(mark, _)| *mark >= position.floor) {
+        Some((mark, Ok(head))) => (mark + interval, Some((mark, head))),
+        Some((mark, Err(_))) => (mark, None),
+        None => (position.floor.next_multiple_of(interval), None),
+    };
+    if mark > position.index {
+        return Ok(None);
+    }
+    let Some(before) = before else {
+        build_by_walk(db, table, mark, 0)?;
+        return Ok(Some(mark));
+    };
+    match build_next_set(db, table, before, mark) {
+        // The set before it or the changes since, and which of them is not known: a walk needs
+        // neither, and gives the same keys.
+        Err(error) if error.is_single_entry() => {
+            let (known, head) = before;
+            build_by_walk(db, table, known, head.deleted)?;
+            build_by_walk(db, table, mark, head.deleted)?;
+        }
+        built => built?,
+    }
+    Ok(Some(mark))
+}
+
+/// A set of a table by a full scan, as the first one is made. What had been deleted before it
+/// counts as far as it is known: it only says what a scan would cost.
+fn build_by_walk(
+    db: &Arc<Database>,
+    table: u16,
+    mark: u64,
+    deleted: u64,
+) -> Result<(), StorageError> {
     let db_snapshot = DbSnapshot::new(Arc::clone(db));
     let mut draft = SetDraft::new(db, table, mark);
     let range = Scan::all().absolute(&table.to_be_bytes());
@@ -317,7 +357,7 @@ fn build_first_set(db: &Arc<Database>, table: u16, mark: u64) -> Result<(), Stor
     while rows.advance()? {
         draft.add(&rows.key()[2..])?;
     }
-    draft.finish(0)
+    draft.finish(deleted)
 }
 
 /// The next set of a table: those of the one before it that are still live, and those created

@@ -1,5 +1,6 @@
 //! Where the past ends of a database that is in use, and what makes its past quick to read.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::engine::error::StorageError;
@@ -59,10 +60,16 @@ impl Projections {
     /// mark. Returns the newest mark built; none if nothing was due. Any thread may call this while
     /// the writer continues.
     ///
+    /// Tables in `left_out` are passed over. One of which something cannot be read that its set
+    /// needs is added to them, and the others have their turn.
+    ///
     /// # Errors
     /// A failed read or write; calling it again begins that set anew.
-    pub fn build_due_live_sets(&self) -> Result<Option<u64>, StorageError> {
+    pub fn build_due_live_sets(
+        &self,
+        left_out: &mut BTreeMap<&'static str, StorageError>,
+    ) -> Result<Option<u64>, StorageError> {
         let (db, position) = (self.database(), self.visible().position);
-        alive::build_due_sets(&db, self.registry(), &position)
+        alive::build_due_sets(&db, self.registry(), &position, left_out)
     }
 }

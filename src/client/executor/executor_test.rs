@@ -157,6 +157,20 @@ async fn drv_08_a_signal_reaches_the_task() {
 }
 
 #[tokio::test]
+async fn what_an_executor_writes_is_for_its_own_user_only() {
+    let run = Run::new();
+    let executor = launcher()
+        .launch(&run.dir, &run.shell("sleep 1000"))
+        .await
+        .unwrap();
+    let status = format!("/proc/{}/status", executor.state().executor_pid);
+    let status = std::fs::read_to_string(status).unwrap();
+    assert!(status.contains("\nUmask:\t0077\n"), "{status}");
+    executor.stop(9, Duration::ZERO).unwrap();
+    executor.wait().await;
+}
+
+#[tokio::test]
 async fn drv_08_a_live_task_is_found_again_and_never_started_twice() {
     let run = Run::new();
     let spec = run.shell("trap 'exit 3' TERM; echo started; while :; do sleep 0.02; done");

@@ -7,10 +7,11 @@ use drover_migrations::schema;
 use drover_projections::{DatabaseOptions, Projections};
 
 use super::check::{Checked, Scratch};
-use super::online::{DiskReserve, OnlineSettings, give_way_and};
+use super::online::{OnlineSettings, give_way_and};
 use super::switch::with_ending;
 use super::{RebuildError, RebuildProgress, Stage, at};
 use crate::history::replay::{self, ReplayError, StateAt};
+use crate::history::reserve::DiskReserve;
 use crate::log::LogEngine;
 
 /// A comparison to be done beside a server that serves.

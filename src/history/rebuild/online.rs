@@ -20,6 +20,7 @@ use super::mark::{self, Mark};
 use super::switch::{self, Pointer};
 use super::{Compared, RebuildError, RebuildProgress, Rebuilt, Stage, at};
 use crate::history::replay::{self, ReplayError, StateAt};
+use crate::history::reserve::{DiskReserve, RESERVE};
 use crate::log::LogEngine;
 use crate::raft::RaftNode;
 
@@ -58,7 +59,7 @@ impl Default for OnlineSettings {
             rate: None,
             discard_old: false,
             force: false,
-            reserve: 128 << 20,
+            reserve: RESERVE,
         }
     }
 }
@@ -368,42 +369,6 @@ impl HandOver {
                 Err(Unhanded::new(error, Some(new)))
             }
             Err(Unswitched::Failed(error)) => Err(Unhanded::new(error, None)),
-        }
-    }
-}
-
-/// The space of the disk that is left to serving requests.
-pub(super) struct DiskReserve {
-    dir: PathBuf,
-    needed: u64,
-}
-
-impl DiskReserve {
-    /// The disk on which `path` will lie.
-    pub(super) fn of(path: &Path, needed: u64) -> DiskReserve {
-        let dir = path.parent().unwrap_or(Path::new(".")).to_owned();
-        DiskReserve { dir, needed }
-    }
-
-    /// Whether the space suffices to continue.
-    pub(super) fn check(&self) -> Result<(), ReplayError> {
-        self.check_for(0)
-    }
-
-    /// Whether the space suffices for so much more.
-    pub(super) fn check_for(&self, bytes: u64) -> Result<(), ReplayError> {
-        // A file system that does not say has space until it refuses a write.
-        let Ok(stat) = rustix::fs::statvfs(&self.dir) else {
-            return Ok(());
-        };
-        let (free, needed) = (stat.f_bavail * stat.f_frsize, self.needed + bytes);
-        match free < needed {
-            true => Err(ReplayError::NoSpace {
-                path: self.dir.clone(),
-                free,
-                needed,
-            }),
-            false => Ok(()),
         }
     }
 }

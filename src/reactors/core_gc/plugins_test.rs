@@ -13,7 +13,8 @@ use drover_testkit::fixtures;
 use super::super::{CoreGc, GcSettings};
 use super::*;
 use crate::base::clock::Clock;
-use crate::reactors::testing::{Direct, spoil};
+use crate::error::Code;
+use crate::reactors::testing::{Direct, Fault, Faulty, spoil};
 
 const STRAY: &str = "stray";
 const USED: &str = "used";
@@ -97,6 +98,35 @@ async fn plg_03_a_plugin_that_cannot_be_read_keeps_no_other_from_being_collected
     let there = |id| view.modify_index::<CsiPlugins>(id).unwrap().is_some();
     assert_eq!([STRAY, "worse", USED].map(there), [true, false, true]);
     assert_eq!(each.failed(), 1);
+}
+
+#[tokio::test]
+async fn plugins_left_over_go_whichever_of_them_cannot() {
+    let codes = [
+        Code::Refused,
+        Code::Internal,
+        Code::Conflict,
+        Code::NotFound,
+    ];
+    for fault in codes.map(Fault::Error).into_iter().chain([Fault::Panic]) {
+        let direct = with_stray().reopened(|database| {
+            leave(database, "stray-1");
+            leave(database, "stray-2");
+        });
+        let faulty = Faulty::new(&direct, "stray-1", fault);
+        let context = Context {
+            proposer: faulty.clone(),
+            ..context(&direct)
+        };
+        let gc = CoreGc::new(GcSettings::default().forced());
+        let mut each = Each::default();
+        gc.collect(&context, &mut each).await.unwrap();
+        assert_eq!(known(&direct), ["stray-1", USED], "{fault:?}");
+        assert_eq!(each.failed(), 1, "{fault:?}");
+        faulty.heal();
+        gc.collect(&context, &mut each).await.unwrap();
+        assert_eq!(known(&direct), [USED], "it has its turn again");
+    }
 }
 
 #[tokio::test]

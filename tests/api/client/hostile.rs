@@ -249,14 +249,14 @@ fn signals_are_taken_by_a_thread_that_waits_for_nothing_else() {
         names.iter().any(|name| name.trim() == "signals"),
         "{names:?}"
     );
-    let blocked = fs::read_to_string(format!("/proc/{}/status", world.agent.pid()));
-    let blocked = blocked.expect("its status");
-    let mask = blocked
-        .lines()
-        .find_map(|line| line.strip_prefix("SigBlk:"));
+    let status = fs::read_to_string(format!("/proc/{}/status", world.agent.pid()));
+    let status = status.expect("its status");
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));
     let mask = u64::from_str_radix(mask.unwrap_or("0").trim(), 16).expect("a mask");
     // SIGHUP, SIGINT and SIGTERM.
     assert_eq!(mask & 0x4003, 0x4003, "{mask:x}");
+    // Beside that: what it writes is for its own user only.
+    assert!(status.contains("\nUmask:\t0077\n"), "{status}");
     world.agent.stop(LONG).expect("it ends");
 }
 
