@@ -233,6 +233,19 @@ mod tests {
     }
 
     #[test]
+    fn each_time_of_connections_is_the_one_that_is_named_for_it() {
+        use std::time::Duration;
+        let mut config = Config::default();
+        config.rpc.dial_timeout = Duration::from_secs(1);
+        config.rpc.keep_alive_interval = Duration::from_secs(2);
+        let dialing = dialing(&config, &Loader::clear());
+        let times = [dialing.timeout, dialing.keep_alive];
+        assert_eq!(times.map(|time| time.as_secs()), [1, 2]);
+        let taken = limits(&config, Budget::new(1), Loader::clear());
+        assert_eq!(taken.keep_alive.as_secs(), 2);
+    }
+
+    #[test]
     fn servers_without_a_port_listen_on_the_usual_one() {
         let mut config = Config::default();
         config.client.servers = vec!["a".into(), "b:5000".into(), "::1".into()];

@@ -236,6 +236,18 @@ mod tests {
     }
 
     #[test]
+    fn each_limit_of_a_log_file_is_the_one_that_is_named_for_it() {
+        let limits = RotationLimits::of(&LogSettings {
+            rotate_bytes: 1,
+            rotate_duration: Duration::from_secs(2),
+            rotate_max_files: 3,
+            ..LogSettings::default()
+        });
+        let found = (limits.bytes, limits.age.as_secs(), limits.keep);
+        assert_eq!(found, (1, 2, 3));
+    }
+
+    #[test]
     fn an_unknown_level_is_named() {
         let error = filter("LOUD").expect_err("no such level");
         assert!(error.to_string().contains("LOUD"), "{error}");

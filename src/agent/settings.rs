@@ -179,4 +179,38 @@ mod tests {
         config.telemetry.disable_hostname = true;
         assert_eq!(measured(&config).host, None);
     }
+
+    #[test]
+    fn metrics_are_left_out_as_the_configuration_says() {
+        let mut config = Config::default();
+        let usual = measured(&config);
+        assert!(usual.filter_default && usual.prefix_filter.is_empty());
+        config.telemetry.filter_default = false;
+        config.telemetry.prefix_filter = vec!["+nomad.client".to_owned()];
+        let options = measured(&config);
+        assert!(!options.filter_default);
+        assert_eq!(options.prefix_filter, ["+nomad.client"]);
+    }
+
+    #[test]
+    fn answers_are_compressed_when_the_configuration_says() {
+        use crate::http::gzip::Gzip;
+        let gzip = |value: &str| {
+            let config = Config {
+                http_compression: value.to_owned(),
+                ..Config::default()
+            };
+            let found = settings(&config).map(|settings| settings.gzip);
+            found.map_err(|error| error.to_string())
+        };
+        assert_eq!(gzip("always"), Ok(Gzip::Always));
+        assert_eq!(gzip("remote"), Ok(Gzip::Remote));
+        assert_eq!(gzip(""), Ok(Gzip::Remote));
+        assert_eq!(gzip("never"), Ok(Gzip::Never));
+        let refused = gzip("sometimes").expect_err("there is no such value");
+        assert!(
+            refused.contains("http_compression: \"sometimes\""),
+            "{refused}"
+        );
+    }
 }

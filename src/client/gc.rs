@@ -147,15 +147,55 @@ pub(super) async fn collect_all(core: &Core) {
 mod tests {
     use std::path::Path;
     use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use drover_events::model::Allocation;
-    use drover_testkit::until;
+    use drover_testkit::{LONG, until};
+    use futures_util::FutureExt;
+    use futures_util::future::BoxFuture;
     use serde_json::json;
+    use tokio::sync::{Barrier, watch};
 
     use super::*;
     use crate::agent::Client;
     use crate::alloc::runner_test::alloc;
+    use crate::alloc_runner::AllocRunner;
     use crate::testing::Pretended;
+
+    /// Removals, each of which waits for others.
+    struct Removals {
+        together: Barrier,
+        now: AtomicUsize,
+        most: AtomicUsize,
+    }
+
+    /// An allocation that is over.
+    struct Over(watch::Sender<bool>, Arc<Removals>);
+
+    impl AllocRunner for Over {
+        fn update(&self, _: Arc<Allocation>) {}
+
+        fn alloc(&self) -> Arc<Allocation> {
+            Arc::default()
+        }
+
+        fn done(&self) -> watch::Receiver<bool> {
+            self.0.subscribe()
+        }
+
+        fn destroy(&self) -> BoxFuture<'static, ()> {
+            let removals = Arc::clone(&self.1);
+            async move {
+                let now = removals.now.fetch_add(1, Ordering::Relaxed) + 1;
+                removals.most.fetch_max(now, Ordering::Relaxed);
+                removals.together.wait().await;
+                // The next ones, if they may, begin before the first is over.
+                tokio::task::yield_now().await;
+                removals.now.fetch_sub(1, Ordering::Relaxed);
+            }
+            .boxed()
+        }
+    }
 
     /// A client that runs these: id, type and time of each.
     async fn runs(servers: &Arc<Pretended>, dir: &Path, all: &[(&str, &str, &str)]) -> Arc<Client> {
@@ -269,5 +309,26 @@ mod tests {
         assert!(!here("a-third") && here("svc"));
         assert!(collect(&client.core, "svc").await.is_err());
         assert!(collect(&client.core, "nothing").await.is_err());
+    }
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn mod_27_as_many_are_removed_at_once_as_is_configured() {
+        let (tmp, servers) = (tempfile::tempdir().unwrap(), Pretended::silent());
+        let client = servers.client(tmp.path());
+        let settings = &client.core.settings;
+        settings.change(|settings| settings.client.gc_parallel_destroys = 3);
+        let removals = Arc::new(Removals {
+            together: Barrier::new(3),
+            now: AtomicUsize::new(0),
+            most: AtomicUsize::new(0),
+        });
+        for id in ["a", "b", "c", "d", "e", "f"] {
+            let over = Over(watch::Sender::new(true), Arc::clone(&removals));
+            let mut allocs = client.core.allocs.lock();
+            allocs.insert(id.to_owned(), Arc::new(over));
+        }
+        let collected = tokio::time::timeout(LONG, collect_all(&client.core)).await;
+        collected.expect("three are removed at once");
+        assert_eq!(removals.most.load(Ordering::Relaxed), 3);
+        assert!(client.core.allocs.lock().is_empty());
     }
 }

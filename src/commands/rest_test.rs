@@ -1,9 +1,10 @@
 //! Commands that are a few lines each.
 
 use drover_events::cluster::LeaderElected;
-use drover_events::gojson::Base64;
+use drover_events::gojson::{Base64, from_value};
 use drover_events::model::{
-    Deployment, DeploymentState, Namespace, NodePool, RootKeyMeta, VariableEncrypted,
+    Deployment, DeploymentState, Namespace, NodePool, PreemptionConfig, RootKeyMeta,
+    SchedulerConfiguration, VariableEncrypted,
 };
 use drover_events::plan::PlanApplied;
 use drover_events::variable::VarOp;
@@ -12,6 +13,7 @@ use drover_projections::tables::deployments::Deployments;
 use drover_projections::tables::jobs::Jobs;
 use drover_projections::tables::variable_quotas::VariableQuotas;
 use drover_projections::{Outcome, Reply, VarOutcome};
+use serde_json::json;
 
 use super::cluster::*;
 use super::deployment::*;
@@ -316,69 +318,108 @@ fn ids_of_a_decision_follow_from_its_stamp() {
 }
 
 #[test]
-fn settings_that_would_have_no_effect_are_refused_in_words() {
-    let world = World::new();
-    let set = |change: fn(&mut drover_events::model::PreemptionConfig)| {
-        let mut config = drover_events::model::SchedulerConfiguration::default();
-        change(&mut config.preemption_config);
+fn preemption_is_refused_for_each_kind_of_job_unless_it_is_set_already() {
+    let kinds: [(&str, fn(&mut PreemptionConfig)); 4] = [
+        ("SystemScheduler", |set| set.system_scheduler_enabled = true),
+        ("SysBatchScheduler", |set| {
+            set.sys_batch_scheduler_enabled = true;
+        }),
+        ("BatchScheduler", |set| set.batch_scheduler_enabled = true),
+        ("ServiceScheduler", |set| {
+            set.service_scheduler_enabled = true;
+        }),
+    ];
+    let set = |switches: &[fn(&mut PreemptionConfig)]| {
+        let mut config = SchedulerConfiguration::default();
+        for switch in switches {
+            switch(&mut config.preemption_config);
+        }
         SetSchedulerConfig {
             config,
             cas: false,
             initial: false,
         }
     };
-    assert!(world.decide(&set(|_| {})).is_ok());
-    let (code, text) = world.refusal(&set(|config| config.batch_scheduler_enabled = true));
-    assert_eq!(code, Code::BadRequest);
-    assert_eq!(
-        text,
-        "PreemptionConfig.BatchSchedulerEnabled: preemption is not supported by this version of \
-         drover; set it to false"
-    );
-    let mut world = world;
-    let system = set(|config| config.system_scheduler_enabled = true);
-    world.done(&SetSchedulerConfig {
-        initial: true,
-        ..system.clone()
+    let refused = |kind: &str| {
+        let text = format!(
+            "PreemptionConfig.{kind}Enabled: preemption is not supported by this version of \
+             drover; set it to false"
+        );
+        (Code::BadRequest, text)
+    };
+    for (kind, switch) in kinds {
+        let mut world = World::new();
+        assert!(world.decide(&set(&[])).is_ok());
+        assert_eq!(world.refusal(&set(&[switch])), refused(kind));
+        world.done(&SetSchedulerConfig {
+            initial: true,
+            ..set(&[switch])
+        });
+        let again = world.decide(&set(&[switch]));
+        assert!(again.is_ok(), "{kind}: what is set already stays");
+        for (other, more) in kinds.into_iter().filter(|(other, _)| *other != kind) {
+            let both = set(&[switch, more]);
+            assert_eq!(world.refusal(&both), refused(other), "beside {kind}");
+        }
+    }
+}
+
+#[test]
+fn limits_of_namespaces_that_would_have_no_effect_are_refused_in_words() {
+    let world = World::new();
+    let upsert = |limits: serde_json::Value| {
+        let namespace: Namespace = from_value(limits).unwrap();
+        UpsertNamespaces {
+            namespaces: vec![Namespace {
+                name: "team".into(),
+                ..namespace
+            }],
+        }
+    };
+    let empty = json!({
+        "Capabilities": {},
+        "NodePoolConfiguration": {},
+        "VaultConfiguration": {},
+        "ConsulConfiguration": {},
     });
-    assert!(world.decide(&system).is_ok(), "what is set already stays");
-    assert!(
-        world
-            .decide(&set(|config| config.service_scheduler_enabled = true))
-            .is_err()
-    );
-    let upsert = |namespace: Namespace| UpsertNamespaces {
-        namespaces: vec![Namespace {
-            name: "team".into(),
-            ..namespace
-        }],
-    };
-    let empty = Namespace {
-        capabilities: Some(Default::default()),
-        node_pool_configuration: Some(Default::default()),
-        ..Namespace::default()
-    };
-    assert!(
-        world.decide(&upsert(empty)).is_ok(),
-        "what says nothing is taken"
-    );
-    let limited = Namespace {
-        capabilities: Some(drover_events::model::NamespaceCapabilities {
-            disabled_task_drivers: vec!["raw_exec".to_owned()].into(),
-            ..Default::default()
-        }),
-        ..Namespace::default()
-    };
-    let quota = Namespace {
-        quota: "small".into(),
-        ..Namespace::default()
-    };
-    for (namespace, what) in [(limited, "limits on task drivers"), (quota, "quotas")] {
-        let text = world.refusal(&upsert(namespace)).1;
+    let empty = world.decide(&upsert(empty));
+    assert!(empty.is_ok(), "what says nothing is taken");
+    let (drivers, modes) = ("limits on task drivers", "limits on network modes");
+    let mut limits = vec![
+        ("quotas", json!({"Quota": "small"})),
+        (
+            drivers,
+            json!({"Capabilities": {"EnabledTaskDrivers": ["one"]}}),
+        ),
+        (
+            drivers,
+            json!({"Capabilities": {"DisabledTaskDrivers": ["one"]}}),
+        ),
+        (
+            modes,
+            json!({"Capabilities": {"EnabledNetworkModes": ["one"]}}),
+        ),
+        (
+            modes,
+            json!({"Capabilities": {"DisabledNetworkModes": ["one"]}}),
+        ),
+    ];
+    for (what, block) in [
+        ("limits on node pools", "NodePoolConfiguration"),
+        ("limits on Vault clusters", "VaultConfiguration"),
+        ("limits on Consul clusters", "ConsulConfiguration"),
+    ] {
+        limits.push((what, json!({block: {"Default": "one"}})));
+        limits.push((what, json!({block: {"Allowed": ["one"]}})));
+        limits.push((what, json!({block: {"Denied": ["one"]}})));
+    }
+    for (what, limit) in limits {
+        let shown = limit.to_string();
+        let text = world.refusal(&upsert(limit)).1;
         let expected = format!(
             "Invalid namespace \"team\": 1 error occurred:\n\t* {what} are not supported by this \
              version of drover\n\n"
         );
-        assert_eq!(text, expected);
+        assert_eq!(text, expected, "{shown}");
     }
 }

@@ -269,10 +269,11 @@ async fn fields_and_headers_that_nothing_acts_on_are_named() {
     let request = |method: &str, target: &str, body: &Value| {
         let request = hyper::Request::builder().method(method).uri(target);
         let request = request.header("x-vault-token", "v");
+        let request = request.header("x-consul-token", "c");
         let request = request.header("x-nomad-token", "t");
         request.body(body.to_string().into()).unwrap()
     };
-    let heads = "header X-Vault-Token, header X-Nomad-Token, ";
+    let heads = "header X-Consul-Token, header X-Vault-Token, header X-Nomad-Token, ";
     for target in ["/v1/jobs", "/v1/job/web/plan", "/v1/validate/job"] {
         let done = h.send(request("PUT", target, &body)).await;
         assert_eq!(done.status, 200, "{target}: {}", done.text());
@@ -280,6 +281,7 @@ async fn fields_and_headers_that_nothing_acts_on_are_named() {
         assert_eq!(named, format!("{heads}{wanted}"), "{target}");
         let warned = done.json()["Warnings"].as_str().unwrap().to_owned();
         for part in [
+            "X-Consul-Token",
             "X-Vault-Token",
             "Job.VaultToken",
             "Tasks[0].Colour",

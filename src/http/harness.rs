@@ -22,6 +22,7 @@ use crate::config::Config;
 use crate::error::Refusal;
 use crate::gate::Gate;
 use crate::keyring::Keyring;
+use crate::log::{FileLayer, RealFiles};
 use crate::proposer::Origin;
 use crate::requests::RequestLog;
 use crate::server::Server;
@@ -138,7 +139,23 @@ impl Harness {
         Self::configured(Config::dev(), settings, requests, gate).await
     }
 
+    /// The same with its keystore on these files.
+    pub(super) async fn keystore_on(files: Arc<dyn FileLayer>) -> Self {
+        let settings = (Settings::default(), None);
+        Self::begun(files, Config::dev(), settings, None, Gate::open()).await
+    }
+
     async fn configured(
+        config: Config,
+        settings: (Settings, Option<Arc<Keyring>>),
+        requests: Option<Arc<RequestLog>>,
+        gate: Gate,
+    ) -> Self {
+        Self::begun(Arc::new(RealFiles), config, settings, requests, gate).await
+    }
+
+    async fn begun(
+        keystore: Arc<dyn FileLayer>,
         mut config: Config,
         (settings, keyring): (Settings, Option<Arc<Keyring>>),
         requests: Option<Arc<RequestLog>>,
@@ -148,8 +165,10 @@ impl Harness {
         config.server.digest_events = 1_024;
         let config = Arc::new(config);
         let telemetry = crate::telemetry::install(Duration::from_secs(10));
-        let server = Server::start(config, data.path(), telemetry).await.unwrap();
-        server.wait_ready().await;
+        let server = Server::start_on(config, (data.path(), keystore), telemetry);
+        let server = server.await.unwrap();
+        let leads = tokio::time::timeout(LONG, server.wait_ready());
+        leads.await.expect("it leads, whatever it lacks");
         let api = Arc::new(Api {
             keyring: keyring.unwrap_or_else(|| Arc::clone(&server.keyring)),
             requests: requests.unwrap_or_else(|| Arc::clone(&server.requests)),

@@ -30,7 +30,9 @@ use crate::error::Refusal;
 use crate::identity::Identity;
 use crate::keyring::Keyring;
 use crate::reactors::testing::Direct;
+use drover_fake_disk::{FakeDisk, Op};
 use drover_testkit::counting::taken;
+use drover_testkit::{LONG, until};
 
 /// How often each read is repeated.
 const READS: usize = 100;
@@ -387,6 +389,30 @@ async fn ev_10_an_answer_of_several_tables_mixes_no_two_indexes() {
         .expect("nobody else holds it")
         .stop()
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kr_03_a_server_leads_and_answers_while_its_keystore_takes_no_key() {
+    let disk = FakeDisk::default();
+    // The key that wraps the others is renamed into its place; no root key is.
+    disk.fail(Op::Rename, 1, u64::MAX);
+    let h = Harness::keystore_on(Arc::new(disk.clone())).await;
+    until("a key to be refused", || disk.failed() > 0).await;
+    assert!(h.server.leads());
+    for target in ["/v1/jobs", "/v1/vars", "/v1/nodes", "/v1/status/leader"] {
+        assert_eq!(h.get(target).await.status, 200, "{target}");
+    }
+    assert_eq!(h.register("web").await.status, 200);
+    let keys = h.get("/v1/operator/keyring/keys").await.json();
+    assert!(!is_filled(&keys), "{keys}");
+    assert!(h.server.keyring.active().is_err());
+    disk.fail(Op::Rename, 0, 0);
+    let key = tokio::time::timeout(LONG, h.server.keyring.wait_active());
+    key.await.expect("the key is made once its file can be");
+    let written = h.put("/v1/var/app", &json!({"Items": {"a": "b"}})).await;
+    assert_eq!(written.status, 200, "{}", written.text());
+    assert_eq!(h.get("/v1/var/app").await.json()["Items"]["a"], "b");
+    h.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -185,3 +185,78 @@ impl Api {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn each_setting_of_the_api_is_the_one_that_is_named_for_it() {
+        let mut config = Config {
+            region: "here".to_owned(),
+            ..Config::default()
+        };
+        let server = &mut config.server;
+        server.job_default_priority = 1;
+        server.job_max_priority = 2;
+        server.job_max_count = 3;
+        server.job_max_source_size = 4;
+        server.job_tracked_versions = 5;
+        server.variables_quota = 6;
+        server.search = SearchConfig {
+            fuzzy_enabled: false,
+            limit_query: 7,
+            limit_results: 8,
+            min_term_length: 9,
+        };
+        let found = Settings::of(&config, Live::default());
+        assert_eq!(found.region, "here");
+        assert_eq!(found.job_priority, 1);
+        assert_eq!(found.job_max_priority, 2);
+        assert_eq!(found.job_max_count, 3);
+        assert_eq!(found.job_max_source_size, 4);
+        assert_eq!(found.job_tracked_versions, 5);
+        assert_eq!(found.variables_quota, 6);
+        let search = &found.search;
+        let limits = [
+            search.limit_query,
+            search.limit_results,
+            search.min_term_length,
+        ];
+        assert_eq!((search.fuzzy_enabled, limits), (false, [7, 8, 9]));
+        assert!(!found.enable_debug);
+        config.enable_debug = true;
+        config.server.search.fuzzy_enabled = true;
+        let found = Settings::of(&config, Live::default());
+        assert!(found.enable_debug && found.search.fuzzy_enabled);
+    }
+
+    #[test]
+    fn each_setting_that_may_change_is_the_one_that_is_named_for_it() {
+        let switches = |change: fn(&mut Config)| {
+            let mut config = Config::default();
+            change(&mut config);
+            let found = Live::of(&config);
+            [
+                found.prometheus,
+                found.metrics_require_acl,
+                found.label_identities,
+            ]
+        };
+        assert_eq!(switches(|_| ()), [false, false, true]);
+        let prometheus = switches(|config| config.telemetry.prometheus_metrics = true);
+        assert_eq!(prometheus, [true, false, true]);
+        let guarded = switches(|config| config.telemetry.metrics_require_acl = true);
+        assert_eq!(guarded, [false, true, true]);
+        let bare = switches(|config| config.telemetry.disable_rpc_rate_metrics_labels = true);
+        assert_eq!(bare, [false, false, false]);
+
+        let mut config = Config::default();
+        config.acl.token_min_expiration_ttl = Duration::from_secs(1);
+        config.acl.token_max_expiration_ttl = Duration::from_secs(2);
+        let bounds = Live::of(&config).token_ttl;
+        assert_eq!((bounds.min.as_secs(), bounds.max.as_secs()), (1, 2));
+    }
+}

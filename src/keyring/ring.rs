@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use drover_events::gojson::Base64;
 use drover_events::model::{VariableDecrypted, VariableEncrypted};
+use drover_log::FileLayer;
 use parking_lot::RwLock;
 use tokio::sync::watch;
 use zeroize::Zeroizing;
@@ -27,6 +28,17 @@ impl Keyring {
     /// When the keystore itself cannot be opened.
     pub fn open(dir: &Path) -> Result<(Keyring, Vec<KeyringError>), KeyringError> {
         Self::of_store(Keystore::open(dir)?)
+    }
+
+    /// As [`open`](Self::open), over a file layer.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_on(
+        files: Arc<dyn FileLayer>,
+        dir: &Path,
+    ) -> Result<(Keyring, Vec<KeyringError>), KeyringError> {
+        Self::of_store(Keystore::open_on(files, dir)?)
     }
 
     /// The keys of a keystore, for a tool: nothing is made, and keys that cannot be read are left

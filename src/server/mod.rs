@@ -248,13 +248,23 @@ impl Server {
         data_dir: &Path,
         telemetry: Telemetry,
     ) -> Result<Arc<Self>, StartError> {
+        let files: Arc<dyn log::FileLayer> = Arc::new(log::RealFiles);
+        Self::start_on(config, (data_dir, files), telemetry).await
+    }
+
+    /// The same with its keystore on a file layer, so that tests can have its files fail.
+    pub(crate) async fn start_on(
+        config: Arc<Config>,
+        (data_dir, keystore): (&Path, Arc<dyn log::FileLayer>),
+        telemetry: Telemetry,
+    ) -> Result<Arc<Self>, StartError> {
         let (started, agreement) = (Instant::now(), Arc::new(Agreement::default()));
         check_publisher(&config)?;
         let dir = config.server_dir(data_dir);
         let me = Myself::load_or_create(&config, &dir)?;
         let alone = only_one(&dir)?;
         let (projections, writer) = heal::open(&dir, &projection_options(&config))?;
-        let keyring = Arc::new(open_keys(&dir)?);
+        let keyring = Arc::new(open_keys(keystore, &dir)?);
         let log = open_log(&config, &dir, projections.applied_index())?;
         let owed = about::owed(&log);
         let ledger = Arc::new(Ledger::open(Arc::clone(&log), &dir)?);
@@ -403,8 +413,8 @@ impl Server {
 }
 
 /// Opens the keystore; what cannot be used of it is logged.
-fn open_keys(dir: &Path) -> Result<Keyring, StartError> {
-    let (keyring, unreadable) = Keyring::open(&dir.join("keystore"))?;
+fn open_keys(files: Arc<dyn log::FileLayer>, dir: &Path) -> Result<Keyring, StartError> {
+    let (keyring, unreadable) = Keyring::open_on(files, &dir.join("keystore"))?;
     for problem in unreadable {
         tracing::error!(error = %problem, "a root key cannot be used");
     }

@@ -191,6 +191,51 @@ mod tests {
     }
 
     #[test]
+    fn each_thing_that_is_over_is_kept_as_long_as_is_configured_for_it() {
+        let mut config = Config::default();
+        let server = &mut config.server;
+        server.job_gc_interval = Duration::from_secs(1);
+        server.eval_gc_threshold = Duration::from_secs(2);
+        server.batch_eval_gc_threshold = Duration::from_secs(3);
+        server.job_gc_threshold = Duration::from_secs(4);
+        server.deployment_gc_threshold = Duration::from_secs(5);
+        server.node_gc_threshold = Duration::from_secs(6);
+        server.csi_volume_claim_gc_threshold = Duration::from_secs(7);
+        server.csi_volume_claim_gc_interval = Duration::from_secs(8);
+        server.csi_plugin_gc_threshold = Duration::from_secs(9);
+        server.acl_token_gc_threshold = Duration::from_secs(10);
+        let found = reactor_settings(&config);
+        let kept = [
+            found.gc.interval,
+            found.gc.evals,
+            found.gc.batch_evals,
+            found.gc.jobs,
+            found.gc.deployments,
+            found.gc.nodes,
+            found.gc.claims,
+            found.gc.claims_interval,
+            found.gc.plugins,
+            found.expired_tokens,
+        ];
+        let seconds = kept.map(|time| time.as_secs());
+        assert_eq!(seconds, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    }
+
+    #[test]
+    fn each_time_of_heartbeats_is_the_one_that_is_named_for_it() {
+        let mut config = Config::default();
+        let server = &mut config.server;
+        server.min_heartbeat_ttl = Duration::from_secs(1);
+        server.heartbeat_grace = Duration::from_secs(2);
+        server.failover_heartbeat_ttl = Duration::from_secs(3);
+        server.max_heartbeats_per_second = 4.5;
+        let found = reactor_settings(&config).heartbeats;
+        let times = [found.min_ttl, found.grace, found.failover_ttl];
+        assert_eq!(times.map(|time| time.as_secs()), [1, 2, 3]);
+        assert_eq!(found.max_per_second, 4.5);
+    }
+
+    #[test]
     fn checkpoints_are_made_as_often_as_the_configuration_says() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agent.hcl");

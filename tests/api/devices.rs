@@ -216,7 +216,7 @@ fn kill(pid: i32) {
 }
 
 #[test]
-fn mod_07_a_task_gets_the_device_it_asks_for_with_all_that_it_needs_to_use_it() {
+fn mod_07_mod_17_a_task_gets_the_device_it_asks_for_with_all_that_it_needs_to_use_it() {
     let Some(mut world) = World::start("devices of tasks") else {
         return;
     };

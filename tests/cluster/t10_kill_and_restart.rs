@@ -1,16 +1,12 @@
 //! A service survives the death of its agent, and the log alone gives the same state.
 
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use drover_testkit::{Agent, Http, LONG, Setup, wait_for};
 use serde_json::{Value, json};
 
-use crate::support::check_replay;
-
-/// How long an orderly stop may take.
-const STOP: Duration = Duration::from_secs(5);
+use crate::support::{check_replay, stop};
 
 /// A service that writes its process id and stays.
 fn service(pids: &Path) -> Value {
@@ -86,9 +82,8 @@ fn mod_03_drv_08_a_service_lives_on_under_its_old_process_id() -> Result<()> {
         ensure!(!Path::new("/proc").join(&pid).exists(), "{pid} still runs");
         Ok(())
     })?;
-    let status = agent.stop(STOP)?;
-    ensure!(status.success(), "{status}");
-    let status = setup.start()?.interrupt(STOP)?;
+    stop(agent)?;
+    let status = setup.start()?.interrupt(LONG)?;
     ensure!(status.success(), "after an interrupt: {status}");
     return Ok(());
 

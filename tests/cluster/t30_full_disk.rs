@@ -3,10 +3,10 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, ensure};
 use drover_testkit::{LONG, Setup, wait_for};
 
-use crate::support::{Known, check, check_replay, large, put, small_disk};
+use crate::support::{Known, check, check_replay, large, put, small_disk, stop};
 
 #[test]
 fn a_full_disk_refuses_writes_by_name_and_serves_again_with_space() -> Result<()> {
@@ -65,9 +65,5 @@ fn a_full_disk_refuses_writes_by_name_and_serves_again_with_space() -> Result<()
     let agent = setup.start()?;
     check(&agent, &known)?;
     check_replay(&setup, &agent)?;
-    let status = agent.stop(Duration::from_secs(8))?;
-    if !status.success() {
-        bail!("{status}");
-    }
-    Ok(())
+    stop(agent)
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use drover_testkit::{Agent, LONG, Setup, moment, wait_for};
 
-use crate::support::{Known, check, check_replay, large, put, run, small_disk, words};
+use crate::support::{Known, check, check_replay, large, put, run, small_disk, stop, words};
 
 /// A server with the smallest segments.
 fn small_segments(dir: &Path) -> Result<Setup> {
@@ -96,7 +96,7 @@ fn a_segment_that_finds_no_space_to_be_sealed_is_sealed_later() -> Result<()> {
         }
         all_but_the_last_sealed(&agent)?;
         is_whole(&setup, &agent, &known)?;
-        agent.stop(Duration::from_secs(8))?;
+        stop(agent)?;
     }
     Ok(())
 }
@@ -142,7 +142,7 @@ fn a_kill_while_a_segment_is_sealed_leaves_it_once_and_whole() -> Result<()> {
             ensure!(!open.exists(), "{} is there twice", open.display());
         }
         is_whole(&setup, &agent, &known)?;
-        agent.stop(Duration::from_secs(8))?;
+        stop(agent)?;
     }
     ensure!(seen > 0, "no kill came while a segment was sealed");
     Ok(())
@@ -158,7 +158,7 @@ fn written(dir: &Path) -> Result<(Setup, Vec<String>)> {
         let answer = put(&mut http, &mut Known::new(), &path, &large(number + 1))?;
         ensure!(answer.status == 200, "{}", answer.text());
     }
-    agent.stop(Duration::from_secs(8))?;
+    stop(agent)?;
     let data = format!("-data-dir={}", setup.data_dir.display());
     let words = ["log", "export", "-bodies", &data].map(str::to_owned);
     Ok((setup, words.to_vec()))

@@ -4,12 +4,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use drover_testkit::{LONG, Setup, wait_for};
 
-use crate::support::{Known, check, check_replay, put, replay, words};
+use crate::support::{Known, check, check_replay, put, replay, stop, words};
 
 /// A server that wrote some variables and was stopped in order.
 fn written(dir: &Path) -> Result<(Setup, Known)> {
@@ -22,7 +21,7 @@ fn written(dir: &Path) -> Result<(Setup, Known)> {
         let answer = put(&mut http, &mut known, &format!("v/{number}"), &value)?;
         ensure!(answer.status == 200, "{}", answer.text());
     }
-    agent.stop(Duration::from_secs(8))?;
+    stop(agent)?;
     Ok((setup, known))
 }
 
@@ -87,8 +86,7 @@ fn a_log_without_its_end_or_an_id_is_refused_and_nothing_is_dropped() -> Result<
     ensure!(second.contains("is used by another agent"), "{second}");
     check(&agent, &known)?;
     check_replay(&setup, &agent)?;
-    agent.stop(Duration::from_secs(8))?;
-    Ok(())
+    stop(agent)
 }
 
 #[test]
@@ -106,7 +104,7 @@ fn a_log_without_its_end_is_refused_by_its_checkpoints_alone() -> Result<()> {
     })?;
     // A kill and a start take nothing from a log that is whole.
     agent.kill()?;
-    setup.start()?.stop(Duration::from_secs(8))?;
+    stop(setup.start()?)?;
     let segment = largest(&server.join("log"), "log")?;
     let whole = fs::read(&segment)?;
     fs::File::options()
@@ -128,8 +126,7 @@ fn a_log_without_its_end_is_refused_by_its_checkpoints_alone() -> Result<()> {
     let agent = setup.start()?;
     check(&agent, &known)?;
     check_replay(&setup, &agent)?;
-    agent.stop(Duration::from_secs(8))?;
-    Ok(())
+    stop(agent)
 }
 
 #[test]
@@ -212,7 +209,7 @@ fn a_flipped_bit_in_a_table_file_is_named_by_replay_and_healed_at_start() -> Res
     ensure!(log.contains("built again from the log"), "{log}");
     let retired = projections.with_extension("set-aside-1");
     ensure!(retired.is_dir(), "{} is not there", retired.display());
-    agent.stop(Duration::from_secs(8))?;
+    stop(agent)?;
     let healed = replay(&setup, None)?;
     ensure!(healed.status.success(), "{}", words(&healed));
     Ok(())
@@ -260,7 +257,7 @@ fn verify_names_a_flipped_bit_in_every_file_that_it_reads_beside_the_log() -> Re
     let agent = setup.start()?;
     // Reads of secrets are in the request log.
     check(&agent, &known)?;
-    agent.stop(Duration::from_secs(8))?;
+    stop(agent)?;
     let server = setup.data_dir.join("server");
     let wrap = server.join("keystore/wrap.key");
     for (path, gone, what) in [

@@ -4,13 +4,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use drover_testkit::{Agent, LONG, Setup, wait_for};
 use serde_json::{Value, json};
 
-use crate::support::{Known, check, check_replay, put, replay, run as done, save, words};
+use crate::support::{Known, check, check_replay, put, replay, run as done, save, stop, words};
 
 fn drover(setup: &Setup, words: &[&str]) -> Result<Output> {
     let mut command = Command::new(&setup.binary);
@@ -127,7 +126,7 @@ fn goes_on_without_keys(setup: &Setup, lines: &Path, dir: &Path) -> Result<()> {
     })?;
     check_replay(&there, &agent)?;
     save(&there, &agent, &dir.join("keyless.tar"))?;
-    agent.stop(Duration::from_secs(8))?;
+    stop(agent)?;
     let said = done(&there, &["log", "verify", &into])?;
     ensure!(!said.contains("signer nobody"), "{said}");
     Ok(())
@@ -145,7 +144,7 @@ fn an_exported_log_is_imported_with_its_proof_and_its_state() -> Result<()> {
     let out = format!("-out={}", text(&half));
     done(&setup, &["log", "export", &data, "-bodies", &out])?;
     write(&agent, &mut known, 50, 100, "after")?;
-    agent.stop(Duration::from_secs(8))?;
+    stop(agent)?;
     // A line that a kill cut short is written again.
     let mut torn = fs::read(&half)?;
     torn.truncate(torn.len() - 40);
@@ -223,7 +222,7 @@ fn ev_05_a_backup_is_restored_into_an_empty_data_directory() -> Result<()> {
     save(&setup, &agent, &backup)?;
     let before = digests(&agent)?;
     let last = index_of(&agent, "/v1/vars")?;
-    agent.stop(Duration::from_secs(8))?;
+    stop(agent)?;
     let shown = done(&setup, &["operator", "snapshot", "inspect", text(&backup)])?;
     for part in ["Every part is what was written", "variables", "(unpinned)"] {
         ensure!(shown.contains(part), "{shown}");
@@ -509,7 +508,7 @@ fn a_restore_that_is_killed_leaves_one_truth() -> Result<()> {
         }
     }
     ensure!(old > 0 && new > 0, "{old} rolled back, {new} went on");
-    agent.stop(Duration::from_secs(8))?;
+    stop(agent)?;
     let found = replay(&setup, None)?;
     ensure!(found.status.success(), "{}", words(&found));
     Ok(())

@@ -3,13 +3,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use drover_testkit::{LONG, Setup, moment, wait_for};
 use serde_json::Value;
 
-use crate::support::{Known, check, check_replay, put, small_disk, words};
+use crate::support::{Known, check, check_replay, put, small_disk, stop, words};
 
 /// A server that wrote some variables and was stopped in order.
 fn written(dir: &Path) -> Result<(Setup, Known)> {
@@ -27,7 +26,7 @@ fn written(dir: &Path) -> Result<(Setup, Known)> {
         ensure!(answer.status == 200, "{}", answer.text());
         Ok(())
     })?;
-    agent.stop(Duration::from_secs(8))?;
+    stop(agent)?;
     Ok((setup, known))
 }
 
@@ -90,8 +89,7 @@ fn ev_05_every_table_is_built_again_and_is_what_it_was() -> Result<()> {
         !refused.status.success() && said.contains("is in use"),
         "{said}"
     );
-    agent.stop(Duration::from_secs(8))?;
-    Ok(())
+    stop(agent)
 }
 
 /// How often a rebuild is begun that was over, or past the moment, before it could be killed.
@@ -153,7 +151,7 @@ fn a_rebuild_killed_anywhere_leaves_a_whole_database_in_use() -> Result<()> {
     }
     let agent = setup.start()?;
     check(&agent, &known)?;
-    agent.stop(Duration::from_secs(8))?;
+    stop(agent)?;
     succeeds(&setup, "rebuild", &["-discard-old"])?;
     succeeds(&setup, "verify", &["-whole"])?;
     let left: Vec<_> = fs::read_dir(&server)?
@@ -218,7 +216,7 @@ fn a_rebuild_without_space_says_so_and_the_old_database_stays_in_use() -> Result
     fs::remove_file(filler)?;
     let agent = setup.start()?;
     check(&agent, &known)?;
-    agent.stop(Duration::from_secs(8))?;
+    stop(agent)?;
     succeeds(&setup, "rebuild", &["-discard-old"])?;
     succeeds(&setup, "verify", &["-whole"])?;
     Ok(())
@@ -261,6 +259,5 @@ fn the_state_of_any_index_is_made_beside_a_running_agent() -> Result<()> {
         out.join("projections/CURRENT").exists(),
         "what was there is gone"
     );
-    agent.stop(Duration::from_secs(8))?;
-    Ok(())
+    stop(agent)
 }

@@ -4,13 +4,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use drover_testkit::{Agent, LONG, Setup, moment, wait_for};
 use serde_json::Value;
 
-use crate::support::{Known, check, check_replay, put, run, save, small_disk, words};
+use crate::support::{Known, check, check_replay, put, run, save, small_disk, stop, words};
 
 fn write(agent: &Agent, known: &mut Known, numbers: std::ops::Range<u32>) -> Result<()> {
     let mut http = agent.http();
@@ -120,7 +119,7 @@ fn an_agent_killed_in_any_phase_of_a_rebuild_has_one_truth_afterwards() -> Resul
     let mut known = Known::new();
     let agent = setup.start()?;
     write(&agent, &mut known, 0..150)?;
-    agent.stop(Duration::from_secs(8))?;
+    stop(agent)?;
     let server = server_dir(&setup);
     let work = server.join("projections-rebuild");
     let home = server.join("projections");
@@ -156,7 +155,7 @@ fn an_agent_killed_in_any_phase_of_a_rebuild_has_one_truth_afterwards() -> Resul
         check_replay(&setup, &agent).with_context(at)?;
         let said = succeeds(&setup, &agent, "verify", &[]).with_context(at)?;
         ensure!(said.contains("verified the digests"), "{}: {said}", at());
-        agent.stop(Duration::from_secs(8))?;
+        stop(agent)?;
     }
     let whole = Command::new(&setup.binary)
         .args(["projection", "verify", "-whole", "-data-dir"])
@@ -185,7 +184,7 @@ fn a_switched_database_is_at_home_after_an_orderly_stop_too() -> Result<()> {
     ensure!(list["Applied"].as_u64() > Some(120), "{list}");
     let again = succeeds(&setup, &agent, "status", &[])?;
     ensure!(again.contains("rebuild: done"), "{again}");
-    agent.stop(Duration::from_secs(8))?;
+    stop(agent)?;
     // The tools on a directory find the one in use, and bring it home.
     let listed = Command::new(&setup.binary)
         .args(["projection", "list", "-json", "-data-dir"])
@@ -202,8 +201,7 @@ fn a_switched_database_is_at_home_after_an_orderly_stop_too() -> Result<()> {
     check(&agent, &known)?;
     let said = succeeds(&setup, &agent, "discard", &[])?;
     ensure!(said.contains("Removed 1"), "{said}");
-    agent.stop(Duration::from_secs(8))?;
-    Ok(())
+    stop(agent)
 }
 
 #[test]
@@ -227,8 +225,7 @@ fn a_rebuild_without_space_leaves_the_disk_to_who_serves() -> Result<()> {
     })?;
     write(&agent, &mut known, 100..110)?;
     check(&agent, &known)?;
-    agent.stop(Duration::from_secs(8))?;
-    Ok(())
+    stop(agent)
 }
 
 #[test]
@@ -276,8 +273,7 @@ fn a_disk_that_fills_during_a_rebuild_ends_it_and_serving_goes_on() -> Result<()
     );
     check(&agent, &known)?;
     check_replay(&setup, &agent)?;
-    agent.stop(Duration::from_secs(8))?;
-    Ok(())
+    stop(agent)
 }
 
 /// `projection verify` of a directory that no agent uses.

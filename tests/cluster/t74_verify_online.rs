@@ -4,12 +4,11 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use drover_testkit::{Agent, LONG, Setup, wait_for};
 
-use crate::support::{Known, put, words};
+use crate::support::{Known, put, stop, words};
 
 fn write(agent: &Agent, known: &mut Known, numbers: std::ops::Range<u32>) -> Result<()> {
     let mut http = agent.http();
@@ -118,8 +117,7 @@ fn a_running_log_is_verified_through_the_api_and_goes_on_from_what_was_remembere
     fs::write(&state, text.replace(name, "drover/0123"))?;
     let output = verify(&setup, &agent, &[], Some(&state))?;
     ensure!(output.status.code() == Some(1), "{}", words(&output));
-    agent.stop(Duration::from_secs(8))?;
-    Ok(())
+    stop(agent)
 }
 
 #[test]
@@ -136,7 +134,7 @@ fn another_cluster_under_the_same_address_is_told_by_its_key() -> Result<()> {
             false => drop(passes(&output)?),
             true => fails(&output, "signed by another key")?,
         }
-        agent.stop(Duration::from_secs(8))?;
+        stop(agent)?;
     }
     Ok(())
 }

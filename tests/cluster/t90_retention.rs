@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use drover_testkit::{Agent, LONG, Setup, moment, wait_for};
 
-use crate::support::{Known, check, check_replay, large, put, run, save, small_disk};
+use crate::support::{Known, check, check_replay, large, put, run, save, small_disk, stop};
 
 pub(crate) fn keeping(dir: &Path, more: &str) -> Result<Setup> {
     let mut setup = Setup::server(env!("CARGO_BIN_EXE_drover"), dir)?;
@@ -122,7 +122,7 @@ fn age_alone_moves_the_horizon_within_a_segment() -> Result<()> {
         );
         Ok(())
     })?;
-    agent.stop(Duration::from_secs(8))?;
+    stop(agent)?;
     let verified = run(&setup, &["log", "verify", &data_flag(&setup)])?;
     ensure!(verified.contains("from the signed base"), "{verified}");
     Ok(())
@@ -210,7 +210,7 @@ fn what_is_below_the_horizon_is_gone_by_name_and_the_rest_is_proved() -> Result<
         .header("x-nomad-index")
         .context("an index")?
         .parse()?;
-    agent.stop(Duration::from_secs(8))?;
+    stop(agent)?;
     let said = run(&setup, &["projection", "verify", "-whole", &data])?;
     ensure!(said.contains("verified"), "{said}");
     let verified = run(&setup, &["log", "verify", &data])?;
@@ -285,7 +285,7 @@ fn restored(setup: &Setup, dir: &Path, backup: &str, middle: u64) -> Result<()> 
     let shown = agent.http().json("/v1/var/v/30")?;
     ensure!(shown["Items"]["v"] == "value 390", "{shown}");
     check_replay(&there, &agent)?;
-    agent.stop(Duration::from_secs(8))?;
+    stop(agent)?;
     // The state it began with is no event and was not signed, but is read and compared.
     let data = data_flag(&there);
     let verified = run(&there, &["log", "verify", &data])?;
@@ -336,7 +336,7 @@ fn an_archive_and_the_log_together_are_verified_from_the_beginning() -> Result<(
         dropped_beyond(&agent, &mut known, beyond)?;
     }
     check(&agent, &known)?;
-    agent.stop(Duration::from_secs(8))?;
+    stop(agent)?;
     let data = data_flag(&setup);
     let archive = format!("-archive=file://{}", elsewhere.display());
     let first = setup.data_dir.join("server/log/00000000000000000000");
@@ -566,7 +566,7 @@ fn a_kill_at_every_step_loses_nothing() -> Result<()> {
     dropped_beyond(&agent, &mut known, before.max(300))?;
     check_replay(&setup, &agent)?;
     // The database is built again from the base and the log behind it.
-    agent.stop(Duration::from_secs(8))?;
+    stop(agent)?;
     let verified = run(&setup, &["log", "verify", &data_flag(&setup)]);
     verified.with_context(|| format!("{:?}", bases_there(&server)))?;
     fs::remove_dir_all(server.join("projections"))?;

@@ -4,13 +4,12 @@
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use drover::history::store::{ArchiveLocation, Store};
 use drover_testkit::{Agent, LONG, Setup, Wire, free_port, skip, wait_for};
 
-use crate::support::{Known, check, check_replay, words};
+use crate::support::{Known, check, check_replay, stop, words};
 use crate::t90_retention::{status, write_much};
 
 /// Makes a user whose key alone may do anything, and the bucket.
@@ -152,7 +151,7 @@ fn a_bucket_takes_what_is_dropped_and_is_read_by_the_tools() -> Result<()> {
     let mut known = Known::new();
     write_much(&agent, &mut known, 0, 420)?;
     trouble(&agent, "SignatureDoesNotMatch")?;
-    agent.stop(Duration::from_secs(8))?;
+    stop(agent)?;
     // The connection breaks in the middle of a segment, again and again.
     wire.cut_after(1 << 20);
     let right = setup(&data, wire.addr, &moto.id, &moto.secret)?;
@@ -185,7 +184,7 @@ fn a_bucket_takes_what_is_dropped_and_is_read_by_the_tools() -> Result<()> {
     })?;
     check(&agent, &known)?;
     check_replay(&right, &agent)?;
-    agent.stop(Duration::from_secs(8))?;
+    stop(agent)?;
     verify(&["-digests", &data])?;
     verify(&[])?;
     // Of two copies the right one is read, whichever it is.
@@ -354,7 +353,7 @@ fn a_kill_in_the_middle_of_an_upload_leaves_an_archive_that_is_gone_on_with() ->
             .as_u64()
             .context("no horizon")?;
         check(&agent, &known)?;
-        agent.stop(Duration::from_secs(8))?;
+        stop(agent)?;
     }
     let endpoint = format!("http://{}", moto.addr);
     let output = Command::new(&setup.binary)

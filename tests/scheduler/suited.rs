@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use drover_events::model::{
-    Affinity, Constraint, NetworkResource, Port, RequestedDevice, TaskLifecycleConfig,
+    Affinity, Constraint, NetworkResource, Port, RequestedDevice, SchedulerConfiguration,
+    TaskLifecycleConfig,
 };
 
 use super::kept::asks;
@@ -252,5 +253,38 @@ fn as_many_nodes_are_looked_at_as_the_kind_of_job_asks_for() {
         let metric = alloc.metrics.as_ref().unwrap();
         assert_eq!(metric.nodes_evaluated, looked_at, "{kind} {draws}");
         assert_eq!(metric.score_meta_data.len(), reported, "{kind} {draws}");
+    }
+}
+
+#[test]
+fn where_affinities_are_weighed_as_many_nodes_are_looked_at_as_the_operator_says() {
+    let affinity = Affinity {
+        l_target: "${node.datacenter}".into(),
+        r_target: "dc1".into(),
+        operand: "=".into(),
+        weight: 50,
+    };
+    for (draws, limit, looked_at) in [
+        (true, 0, 100),
+        (true, 3, 3),
+        (true, 110, 110),
+        (true, 1_000, 120),
+        // Others look at a few anyway.
+        (false, 3, 7),
+        (false, 1_000, 7),
+    ] {
+        let mut spec = job("service", 1);
+        if draws {
+            spec.affinities = vec![affinity.clone()].into();
+        }
+        let mut world = World::new(120, spec);
+        world.configure(SchedulerConfiguration {
+            node_limit_for_feasibility_checks: limit,
+            ..SchedulerConfiguration::default()
+        });
+        let outcome = world.run("job-register");
+        let alloc = &outcome.plan.placements[0].alloc;
+        let metric = alloc.metrics.as_ref().unwrap();
+        assert_eq!(metric.nodes_evaluated, looked_at, "{draws} {limit}");
     }
 }

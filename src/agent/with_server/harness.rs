@@ -59,12 +59,26 @@ impl World {
     }
 
     pub(crate) fn client(&self) -> Arc<Client> {
-        self.client_of(Servers::new(vec![self.rpc.addr().to_string()]))
+        self.client_of(self.servers())
+    }
+
+    /// Where its server is.
+    pub(super) fn servers(&self) -> Servers {
+        Servers::new(vec![self.rpc.addr().to_string()])
     }
 
     /// A client that knows these servers.
     pub(super) fn client_of(&self, servers: Servers) -> Arc<Client> {
-        let settings = ClientSettings {
+        self.client_with(servers, |_| ())
+    }
+
+    /// The same with other settings.
+    pub(super) fn client_with(
+        &self,
+        servers: Servers,
+        change: impl FnOnce(&mut ClientSettings),
+    ) -> Arc<Client> {
+        let mut settings = ClientSettings {
             alloc_dir: self.dir.path().join("alloc"),
             state_dir: self.dir.path().join("client"),
             datacenter: "dc1".into(),
@@ -73,6 +87,7 @@ impl World {
             dev: true,
             ..ClientSettings::default()
         };
+        change(&mut settings);
         start::open(settings, |secret| {
             Caller::network(Pool::new(1), servers, secret)
         })

@@ -1,11 +1,13 @@
 //! Allocations of a client from their registration to their end, as a real server sees them.
 
 use drover_events::model::Allocation;
+use drover_projections::Scan;
+use drover_projections::tables::evals::EvalsByJob;
 use drover_projections::tables::nodes;
 use drover_testkit::until;
 
 use super::World;
-use crate::commands::node::MissHeartbeat;
+use crate::commands::node::{MissHeartbeat, UpdateNodeEligibility};
 use crate::proposer::Origin;
 use crate::rpc::caller::Servers;
 
@@ -74,6 +76,53 @@ async fn mod_24_a_job_runs_from_registration_to_its_end_and_survives_the_clients
     contact.wait_for(|c| c.allocs_known).await.unwrap();
     assert_eq!((running("svc"), world.allocs("svc").len()), (3, 3));
     assert!(again.health().is_ok());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_comes_ineligible_is_given_nothing_until_an_operator_lets_it() {
+    let world = World::start().await;
+    let start = || {
+        world.client_with(world.servers(), |settings| {
+            settings.client.default_ineligible = true;
+        })
+    };
+    let client = start();
+    let id = client.node_id();
+    let node = || nodes::get(&world.server.projections.view(), &id).unwrap();
+    let is_ready = || node().is_some_and(|node| node.status == "ready");
+    until("the node is ready", is_ready).await;
+    assert_eq!(node().unwrap().scheduling_eligibility, "ineligible");
+    world
+        .register("svc", "service", 1, serde_json::json!({"run_for": "1h"}))
+        .await;
+    let waits = || {
+        let view = world.server.projections.view();
+        let scan = Scan::with_key_prefix::<(String, String)>(("default", "svc"));
+        let mut evals = view.by_index_scan::<EvalsByJob>(scan);
+        evals.any(|eval| eval.unwrap().status == "blocked")
+    };
+    until("there is no place for it", waits).await;
+    assert_eq!(world.allocs("svc").len(), 0);
+
+    let eligible = UpdateNodeEligibility {
+        node_id: id.clone(),
+        eligibility: "eligible".to_owned(),
+    };
+    let origin = Origin::default();
+    world.server.submit(eligible, origin).await.unwrap();
+    let runs = || {
+        let allocs = world.allocs("svc");
+        allocs.iter().any(|alloc| alloc.client_status == "running")
+    };
+    until("it runs", runs).await;
+
+    // What the operator said counts, not what the node comes with another time.
+    client.shutdown().await;
+    drop(client);
+    let again = start();
+    let mut contact = again.contact();
+    contact.wait_for(|c| c.allocs_known).await.unwrap();
+    assert_eq!(node().unwrap().scheduling_eligibility, "eligible");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use drover_events::model::{Allocation, Job, Node, RestartPolicy, Task, TaskGroup, TaskState};
+use drover_testkit::LONG;
 use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::runner::RunnerFactory;
 use crate::alloc_runner::{AllocRunner, AllocRunnerFactory, Report};
-use crate::clock::{Clock, Jitter};
+use crate::clock::{Clock, Jitter, SECOND};
 use crate::config::{ClientSettings, SharedSettings};
 use crate::drivers::isolated::Exec;
 use crate::drivers::raw_exec::{RawExec, Runs};
@@ -118,8 +119,7 @@ pub(crate) fn run(
 
 pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let look = || condition().then_some(()).ok_or("not yet");
-    tokio::task::block_in_place(|| drover_testkit::wait_for(what, drover_testkit::LONG, look))
-        .unwrap();
+    tokio::task::block_in_place(|| drover_testkit::wait_for(what, LONG, look)).unwrap();
 }
 
 /// Waits until the agent that has ended writes no more to its journal: the next one may have it.
@@ -221,7 +221,7 @@ fn killed_at_any_moment(driver: &str, rounds: u32) {
         );
         let starts = dir.join(format!("alloc/{}/alloc/data/starts", given.id));
         std::fs::write(dir.join("given"), rmp_serde::to_vec_named(&given).unwrap()).unwrap();
-        let deadline = Instant::now() + drover_testkit::LONG;
+        let deadline = Instant::now() + LONG;
         // A little longer every time: a busy machine needs more than that to start a process.
         let mut most = 100;
         while !dir.join("final").exists() {
@@ -317,6 +317,45 @@ async fn mod_03_a_service_runs_is_signalled_and_stops() {
     runner.destroy().await;
     assert!(!tmp.path().join("alloc").join(&given.id).exists());
     assert!(factory.journal.load().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_task_has_longer_to_end_than_its_node_gives() {
+    let tmp = tempfile::tempdir().unwrap();
+    let factory = factory(tmp.path());
+    let gives = |most: Duration| {
+        let settings = &factory.settings;
+        settings.change(|settings| settings.client.max_kill_timeout = most);
+    };
+    gives(Duration::from_millis(200));
+    let script = "trap '' INT; echo up; while :; do sleep 0.02; done";
+    let config = serde_json::json!({"command": "/bin/sh", "args": ["-c", script]});
+    let mut given = alloc("service", "raw_exec", config);
+    let job = Arc::make_mut(given.job.as_mut().unwrap());
+    job.task_groups[0].tasks[0].kill_timeout = 3_600 * SECOND;
+    let reported = Arc::new(Mutex::new(None));
+    let runner = run(&factory, &given, &reported);
+    let log = format!("alloc/{}/alloc/logs/web.stdout.0", given.id);
+    let text = || std::fs::read_to_string(tmp.path().join(&log)).unwrap_or_default();
+    until("it is up", || text() == "up\n").await;
+    let restarted = runner.control().unwrap().restart(Some("web"), false);
+    let restarted = tokio::time::timeout(LONG, restarted).await;
+    restarted.expect("it is killed").unwrap();
+    until("it is up again", || text() == "up\nup\n").await;
+
+    // What the node gives may change while a task runs.
+    gives(Duration::from_millis(100));
+    let mut stop = given.clone();
+    stop.desired_status = "stop".into();
+    runner.update(Arc::new(stop));
+    let mut done = runner.done();
+    let done = tokio::time::timeout(LONG, done.wait_for(|done| *done));
+    done.await.expect("it is killed").unwrap();
+    let last: Allocation = reported.lock().clone().unwrap();
+    let shown = &last.task_states["web"].events;
+    let killing = shown.iter().find(|event| event.r#type == "Killing");
+    assert_eq!(killing.unwrap().kill_timeout, SECOND / 10);
+    runner.destroy().await;
 }
 
 /// A shell fills neither in what is its own argument: it must come from us.

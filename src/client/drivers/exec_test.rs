@@ -307,22 +307,20 @@ async fn mod_23_a_command_on_a_terminal_leads_a_session_and_sees_its_size() {
 
 #[tokio::test]
 async fn mod_23_a_command_ends_with_its_task() {
-    let task = Task::start().await;
     for tty in [false, true] {
-        let mut beside = task.run("echo pid $$; exec sleep 1000", tty).await;
-        beside.until("pid ").await;
-        if tty {
-            task.running
-                .stop("SIGTERM", Duration::from_secs(60))
-                .unwrap();
-            assert_eq!(beside.end().await.2, 137);
-            task.running.wait().await;
-        } else {
-            drop(beside);
-        }
+        let task = Task::start().await;
+        let mut beside = task.run("echo $$; exec sleep 1000", tty).await;
+        let pid = beside.until("\n").await;
+        task.running
+            .stop("SIGTERM", Duration::from_secs(60))
+            .unwrap();
+        let ended = tokio::time::timeout(LONG, beside.end()).await;
+        assert_eq!(ended.expect("it ends").2, 137, "on a terminal: {tty}");
+        gone(&pid).await;
+        task.running.wait().await;
+        let refused = task.beside(vec!["/bin/true".into()], tty).await;
+        assert!(matches!(refused.err(), Some(TaskError::NotRunning)));
     }
-    let refused = task.beside(vec!["/bin/true".into()], false).await;
-    assert!(matches!(refused.err(), Some(TaskError::NotRunning)));
 }
 
 #[tokio::test]

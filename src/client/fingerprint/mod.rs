@@ -290,6 +290,62 @@ mod tests {
     }
 
     #[test]
+    fn mod_09_each_figure_of_a_node_is_what_its_operator_says() {
+        let mut settings = ClientSettings::default();
+        let client = &mut settings.client;
+        client.cpu_total_compute = 1_001;
+        client.reserved.cpu = 1;
+        client.memory_total_mb = 1_002;
+        client.disk_total_mb = 1_003;
+        client.min_dynamic_port = 1_004;
+        client.max_dynamic_port = 1_005;
+        let facts = probe(&settings);
+        let found = &facts.resources;
+        let figures = [
+            found.cpu.cpu_shares,
+            found.memory.memory_mb,
+            found.disk.disk_mb,
+            found.min_dynamic_port,
+            found.max_dynamic_port,
+        ];
+        assert_eq!(figures, [1_001, 1_002, 1_003, 1_004, 1_005]);
+        let topology = found.processors.topology.as_ref().unwrap();
+        assert_eq!(topology.override_total_compute, 1_001);
+        for (name, value) in [
+            ("cpu.totalcompute", "1001".to_owned()),
+            ("cpu.usablecompute", "1000".to_owned()),
+            ("unique.storage.bytestotal", (1_003_u64 << 20).to_string()),
+        ] {
+            assert_eq!(facts.attributes[name], value, "{name}");
+        }
+    }
+
+    #[test]
+    fn each_switch_of_a_node_is_the_one_that_is_named_for_it() {
+        let node_of = |change: fn(&mut ClientConfig)| {
+            let mut settings = ClientSettings::default();
+            change(&mut settings.client);
+            let mut facts = Facts::default();
+            nomad(&mut facts, &settings);
+            let node = node(
+                &settings,
+                &NodeIds::random(),
+                facts,
+                &Registry::default(),
+                5,
+            );
+            let services = node.attributes["nomad.service_discovery"].clone();
+            (services, node.scheduling_eligibility)
+        };
+        let found = |services: &str, eligible: &str| (services.to_owned(), eligible.to_owned());
+        assert_eq!(node_of(|_| ()), found("true", "eligible"));
+        let without = node_of(|client| client.nomad_service_discovery = false);
+        assert_eq!(without, found("false", "eligible"));
+        let waiting = node_of(|client| client.default_ineligible = true);
+        assert_eq!(waiting, found("true", "ineligible"));
+    }
+
+    #[test]
     fn the_volumes_of_the_configuration_are_told() {
         let mut settings = ClientSettings::default();
         for (name, path, read_only) in [("certs", "/etc/ssl", true), ("data[0]", "/srv", false)] {

@@ -324,6 +324,21 @@ mod tests {
     }
 
     #[test]
+    fn the_names_of_brokers_are_checked_unless_that_is_switched_off() {
+        let mut config = config("linger.ms", "7");
+        for (checked, property) in [(true, None), (false, Some("none"))] {
+            config.verify_hostname = checked;
+            for client in [
+                producer(&config, "drover-x", 5_000),
+                consumer(&config, "drover-x", true),
+                connection(&config),
+            ] {
+                assert_eq!(client.get(VERIFY_HOSTNAME), property, "{checked}");
+            }
+        }
+    }
+
+    #[test]
     fn files_of_tls_are_looked_at_when_the_server_starts() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ca.pem");

@@ -164,3 +164,25 @@ fn nothing<'a>() -> Hooked<'a, AllocAnswer> {
 fn well<'a>() -> Hooked<'a, ()> {
     std::future::ready(Ok(())).boxed()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::dirs::AllocDirs;
+    use super::*;
+
+    /// A call with what the hook keeps, and one without.
+    type Keeping<T> = for<'a> fn(&'a AllocDirs, &'a AllocGiven, &'a Value) -> Hooked<'a, T>;
+    type Plain<T> = for<'a> fn(&'a AllocDirs, &'a AllocGiven) -> Hooked<'a, T>;
+    type OfTask = for<'a> fn(&'a AllocDirs, &'a AllocGiven, &'a str) -> Hooked<'a, ()>;
+
+    #[test]
+    fn cl_18_what_a_hook_of_an_allocation_is_given_cannot_be_changed_by_any_call() {
+        // What it is given is shared and what it answers is new: where this no longer compiles, a
+        // hook could set its state on the request by mistake.
+        let answering: [Keeping<AllocAnswer>; 2] = [AllocDirs::prerun, AllocDirs::postrun];
+        let keeping: [Keeping<()>; 2] = [AllocDirs::restore, AllocDirs::update];
+        let plain: [Plain<()>; 2] = [AllocDirs::pre_kill, AllocDirs::destroy];
+        let of_task: OfTask = AllocDirs::task_restarted;
+        let _ = (answering, keeping, plain, of_task);
+    }
+}
