@@ -68,6 +68,10 @@ fn unsupported_setting(namespace: &Namespace) -> Option<&'static str> {
     let pools = namespace.node_pool_configuration.as_ref();
     let vault = namespace.vault_configuration.as_ref();
     let consul = namespace.consul_configuration.as_ref();
+    let claims = [
+        &namespace.required_extra_claims,
+        &namespace.optional_extra_claims,
+    ];
     [
         ("quotas", !namespace.quota.is_empty()),
         ("limits on task drivers", drivers),
@@ -83,6 +87,10 @@ fn unsupported_setting(namespace: &Namespace) -> Option<&'static str> {
         (
             "limits on Consul clusters",
             consul.is_some_and(|set| *set != Default::default()),
+        ),
+        (
+            "extra claims of identities",
+            claims.iter().any(|set| !set.is_empty()),
         ),
     ]
     .into_iter()

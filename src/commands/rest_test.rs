@@ -404,6 +404,9 @@ fn limits_of_namespaces_that_would_have_no_effect_are_refused_in_words() {
             json!({"Capabilities": {"DisabledNetworkModes": ["one"]}}),
         ),
     ];
+    for kind in ["RequiredExtraClaims", "OptionalExtraClaims"] {
+        limits.push(("extra claims of identities", json!({kind: {"team": "web"}})));
+    }
     for (what, block) in [
         ("limits on node pools", "NodePoolConfiguration"),
         ("limits on Vault clusters", "VaultConfiguration"),
