@@ -62,7 +62,7 @@ fn ev_20_refused_events_have_the_same_mark_in_every_export() {
     for index in 1..200 {
         let outcome = folded.get(index).unwrap();
         assert_eq!(kept.get(index), Some(outcome), "{index}");
-        if let RecordedOutcome::Refused(why) = outcome {
+        if let RecordedOutcome::Rejected(why) = outcome {
             refused.push((index, why.to_owned()));
         }
     }

@@ -373,7 +373,7 @@ fn filters_look_at_kind_namespace_and_topic() {
     let all = Filter::of(&config);
     let web = [change(Some(Topic::Job), "eu", &["web"])];
     let (space, other) = (namespaces(&["eu"]), namespaces(&["us"]));
-    assert!(all.takes_refused() && all.takes_said(&space) && all.takes_kind(1));
+    assert!(all.takes_rejected() && all.takes_said(&space) && all.takes_kind(1));
     config.kinds = vec!["JobRegistered".into()];
     config.namespaces = vec!["eu".into()];
     config.topics = vec!["Job".into(), "Namespace".into()];
