@@ -252,7 +252,7 @@ fn device(mount: Mount) -> Device {
         host_path: mount.host_path,
         task_path: mount.task_path,
         permissions: if mount.read_only { "r" } else { "rw" }.to_owned(),
-        is_mount: mount.is_mount,
+        require_mount_point: mount.require_mount_point,
     }
 }
 
@@ -279,7 +279,7 @@ fn mount(
         host_path: held.path,
         task_path: destination.into(),
         read_only: request.read_only || mount.read_only,
-        is_mount: held.is_mount,
+        require_mount_point: held.is_mount,
         propagation: propagation
             .ok_or_else(|| format!("no propagation mode {:?}", mount.propagation_mode))?,
         selinux_label: label.to_owned(),
