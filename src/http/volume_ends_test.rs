@@ -242,7 +242,7 @@ async fn csi_09_no_answer_and_no_byte_of_the_log_has_a_secret() {
     claim.claim.namespace = DEFAULT.into();
     claim.claim.volume_id = "data".into();
     claim.claim.allocation_id.clone_from(&alloc);
-    claim.claim.claim = drover_events::csi::mode::WRITE;
+    claim.claim.mode = drover_events::csi::claim_mode::WRITE;
     claim.claim.state = drover_events::csi::state::UNPUBLISHING;
     world.h.submit(claim).await;
     let shown: Vec<_> = world.requested.names();

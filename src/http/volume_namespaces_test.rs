@@ -1,6 +1,6 @@
 //! Volumes of several namespaces over HTTP: each is in its own, whatever is called the same.
 
-use drover_events::csi::{mode, state};
+use drover_events::csi::{claim_mode, state};
 use drover_events::model::Namespace;
 use drover_projections::tables::allocs::Allocs;
 use drover_projections::tables::csi_volumes::CsiVolumes;
@@ -79,7 +79,7 @@ async fn signalled(h: &Harness) -> Vec<[String; 2]> {
     let reported = h.get(list).await.json();
     let payloads = reported.as_array().expect("a list").iter();
     let payloads = payloads.map(|entry| &entry["Payload"]);
-    let signs = payloads.filter(|payload| payload["Claim"] == mode::GC);
+    let signs = payloads.filter(|payload| payload["Claim"] == claim_mode::GC);
     let word = |value: &Value| value.as_str().expect("a word").to_owned();
     let places = signs.map(|payload| ["Namespace", "VolumeID"].map(|name| word(&payload[name])));
     places.collect()

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use drover_events::alloc::{AllocsUpdatedByClient, ClientAllocUpdate};
 use drover_events::cluster::VersionBarrierRaised;
-use drover_events::csi::{CsiVolumeClaimed, mode};
+use drover_events::csi::{CsiVolumeClaimed, claim_mode};
 use drover_events::eval::EvalsDeleted;
 use drover_events::job::JobRegistered;
 use drover_events::model::{
@@ -311,7 +311,7 @@ impl World {
     }
 
     pub(crate) async fn claim(&self, volume: &str, alloc: &str) -> Result<ClaimGrant, StepError> {
-        self.claim_as(volume, alloc, mode::WRITE).await
+        self.claim_as(volume, alloc, claim_mode::WRITE).await
     }
 
     pub(crate) async fn claim_as(
@@ -337,7 +337,7 @@ impl World {
         alloc: &str,
         node: usize,
     ) -> Result<u64, StepError> {
-        let (place, claim) = (("default", volume), named(alloc, node, mode::WRITE));
+        let (place, claim) = (("default", volume), named(alloc, node, claim_mode::WRITE));
         let origin = Origin::default();
         self.volumes.release_by_node(place, &claim, &origin).await
     }
@@ -537,7 +537,7 @@ pub(crate) fn requested(volume: &str, alloc: &str, (access, mode): (&str, u8)) -
         volume_id: volume.to_owned(),
         allocation_id: alloc.to_owned(),
         access_mode: access.to_owned(),
-        claim: mode,
+        mode,
         ..CsiVolumeClaimed::default()
     }
 }
@@ -547,7 +547,7 @@ pub(crate) fn published(volume: &str, alloc: &str, access: &str) -> CsiVolumeCla
     CsiVolumeClaimed {
         published: true,
         attachment_mode: "file-system".into(),
-        ..requested(volume, alloc, (access, mode::WRITE))
+        ..requested(volume, alloc, (access, claim_mode::WRITE))
     }
 }
 

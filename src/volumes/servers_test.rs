@@ -207,7 +207,7 @@ impl Three {
 }
 
 fn claim(alloc: &str) -> CsiVolumeClaimed {
-    harness::requested("data", alloc, ("", drover_events::csi::mode::WRITE))
+    harness::requested("data", alloc, ("", drover_events::csi::claim_mode::WRITE))
 }
 
 fn run(test: impl Future<Output = ()>) {

@@ -276,7 +276,7 @@ async fn csi_25_csi_32_a_claim_outlives_its_allocation_with_what_it_was() {
     world.alloc_goes(&alloc);
     let row = world.row("data");
     let claim = &row.past_claims[alloc.as_str()];
-    assert_eq!((claim.access_mode.as_str(), claim.claim), (ONE, 1));
+    assert_eq!((claim.access_mode.as_str(), claim.mode), (ONE, 1));
     world.unpublish("data", &alloc).await.unwrap();
     assert!(world.strict.is_idle() && !world.row("data").in_use());
 }

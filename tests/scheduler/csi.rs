@@ -2,7 +2,7 @@
 
 use drover_events::alloc::AllocsUpdatedByClient;
 use drover_events::cluster::VersionBarrierRaised;
-use drover_events::csi::{CSI_LEVEL, CsiVolumeClaimed, CsiVolumesRegistered, mode, state};
+use drover_events::csi::{CSI_LEVEL, CsiVolumeClaimed, CsiVolumesRegistered, claim_mode, state};
 use drover_events::eval::EvalsDeleted;
 use drover_events::job::JobRegistered;
 use drover_events::model::{
@@ -118,7 +118,7 @@ fn claim(world: &mut World, alloc: &str, state: u8) {
         namespace: "default".to_owned(),
         volume_id: "data".to_owned(),
         allocation_id: alloc.to_owned(),
-        claim: mode::WRITE,
+        mode: claim_mode::WRITE,
         access_mode: "single-node-writer".to_owned(),
         attachment_mode: "file-system".to_owned(),
         state,
