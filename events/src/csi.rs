@@ -148,8 +148,8 @@ wire! {
         timestamp: i64 = "Timestamp",
     }
 
-    /// Volumes are known here no more: what is stored in them stays, or was deleted before. They may
-    /// be several, despite the name.
+    /// Volumes are known here no more: what is stored in them stays, or was deleted before. They
+    /// may be several, despite the name.
     pub struct CsiVolumeDeregistered {
         namespace: String = "Namespace",
         volume_ids: Vec<String> = "VolumeIDs",

@@ -249,9 +249,9 @@ pub fn removable(view: &View, key: (&str, &str), force: bool) -> Result<Volume, 
 /// already, and a claim that is held already, is no event.
 #[derive(Clone, Debug, Default)]
 pub struct ClaimVolume {
-    /// The claim; its time is the server's. With [`claim_mode::GC`] and [`state::CLAIMED`] it is a signal
-    /// that moves the volume's index and nothing else (VW-12). With [`claim_mode::DELETE`] the volume can
-    /// no longer be claimed from now on, or can be again.
+    /// The claim; its time is the server's. With [`claim_mode::GC`] and [`state::CLAIMED`] it is a
+    /// signal that moves the volume's index and nothing else (VW-12). With [`claim_mode::DELETE`]
+    /// the volume can no longer be claimed from now on, or can be again.
     pub claim: CsiVolumeClaimed,
 }
 

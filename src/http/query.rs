@@ -301,31 +301,31 @@ impl ReadOptions {
 
     /// `index`: answer only once the resource is beyond it.
     pub(super) fn index(&self) -> u64 {
-        self.requested("index");
+        self.note_read("index");
         self.index
     }
 
     /// `wait`, nanoseconds; 0 means the default.
     pub(super) fn wait(&self) -> i64 {
-        self.requested("wait");
+        self.note_read("wait");
         self.wait
     }
 
     /// `prefix` of the id.
     pub(super) fn prefix(&self) -> &str {
-        self.requested("prefix");
+        self.note_read("prefix");
         &self.prefix
     }
 
     /// Rows on a page, 0 for all.
     pub(super) fn per_page(&self) -> u32 {
-        self.requested("per_page");
+        self.note_read("per_page");
         self.per_page
     }
 
     /// Where the page starts.
     pub(super) fn next_token(&self) -> &str {
-        self.requested("next_token");
+        self.note_read("next_token");
         &self.next_token
     }
 
@@ -339,13 +339,13 @@ impl ReadOptions {
 
     /// The filter expression.
     pub(super) fn filter(&self) -> &str {
-        self.requested("filter");
+        self.note_read("filter");
         &self.filter
     }
 
     /// Descending order.
     pub(super) fn reverse(&self) -> bool {
-        self.requested("reverse");
+        self.note_read("reverse");
         self.reverse
     }
 
@@ -355,7 +355,8 @@ impl ReadOptions {
         self.filter.is_empty() && self.query.peek("diffs").is_empty()
     }
 
-    fn requested(&self, name: &str) {
+    /// What was read before counts as acted on from now on.
+    fn note_read(&self, name: &str) {
         let _ = self.query.get(name);
     }
 }

@@ -233,7 +233,7 @@ async fn every_route_of_nomads_is_answered() {
         ("E", text(&alloc["EvalID"])),
         ("D", text(&deployment["ID"])),
     ];
-    let mut requested = 0;
+    let mut calls = 0;
     for (methods, route) in ROUTES {
         let mut target = (*route).to_owned();
         for (letter, id) in ids.iter().chain(&more) {
@@ -242,7 +242,7 @@ async fn every_route_of_nomads_is_answered() {
                 .replace(&format!("={letter}"), &format!("={id}"));
         }
         for method in methods.split(' ') {
-            requested += 1;
+            calls += 1;
             let body = match target.as_str() {
                 "/v1/var/app" => json!({"Items": {"a": "b"}}).to_string(),
                 _ => String::new(),
@@ -265,6 +265,6 @@ async fn every_route_of_nomads_is_answered() {
             }
         }
     }
-    assert!(requested > 250, "{requested}");
+    assert!(calls > 250, "{calls}");
     h.stop().await;
 }

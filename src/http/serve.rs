@@ -260,11 +260,11 @@ impl Front {
     async fn first(&self, arrival: Arrival) {
         let visitor = self.visitor(arrival.peer.clone(), &arrival.stop);
         let line = visitor.line.clone();
-        self.requested(arrival, visitor).await;
+        self.serve_requests(arrival, visitor).await;
         line.ended().await;
     }
 
-    async fn requested(&self, arrival: Arrival, visitor: Visitor) {
+    async fn serve_requests(&self, arrival: Arrival, visitor: Visitor) {
         let mut reported = std::pin::pin!(reloaded(reloads_of(&arrival), PARTING));
         let Arrival {
             stream, due, stop, ..

@@ -136,8 +136,8 @@ async fn vw_01_evaluations_are_processed_while_the_watcher_waits_for_a_plugin() 
     world.claim(place, &alloc, false).await.unwrap();
     let held = world.requested.held_detaches().await;
     world.alloc_is(&alloc, "complete").await;
-    let requested = || so(world.requested.names().contains(&"NodeDetachVolume"));
-    eventually("the watcher to ask", LONG, requested)
+    let is_detaching = || so(world.requested.names().contains(&"NodeDetachVolume"));
+    eventually("the watcher to call", LONG, is_detaching)
         .await
         .unwrap();
     let registered = world.h.register("web").await.json();

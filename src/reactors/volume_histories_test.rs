@@ -27,7 +27,7 @@ use crate::base::clock::Clock;
 use crate::commands::csi::{ClaimVolume, DeregisterVolumes};
 use crate::error::Code;
 use crate::rpc::csi::Secrets;
-use crate::volumes::harness::{World, named, node_id, requested, volume};
+use crate::volumes::harness::{World, claim_request, named, node_id, volume};
 use crate::volumes::testing::{ANOTHER, Fault, turns};
 
 #[path = "volume_histories_holds_test.rs"]
@@ -171,7 +171,7 @@ impl History<'_> {
             Arc::clone(&self.world.volumes),
             Arc::clone(&self.world.strict),
         );
-        let claim = requested(&self.volume, id, ("", held.mode));
+        let claim = claim_request(&self.volume, id, ("", held.mode));
         let (allocs, volume, id) = (Arc::clone(&self.allocs), self.volume.clone(), id.to_owned());
         self.calls.push(tokio::spawn(async move {
             let claimed = volumes.claim(claim, Origin::default()).await;

@@ -246,8 +246,8 @@ async fn a_connection_has_few_streams_until_a_node_proved_itself_on_it() {
 #[tokio::test]
 async fn who_names_a_node_is_looked_up_within_a_number_and_a_node_does_not_wait_for_it() {
     use std::sync::atomic::{AtomicUsize, Ordering};
-    let requested = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&requested);
+    let lookups = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&lookups);
     let service = Service::new(Arc::new(()))
         .known_by(move |_, call: Call| {
             counted.fetch_add(1, Ordering::Relaxed);
@@ -279,13 +279,13 @@ async fn who_names_a_node_is_looked_up_within_a_number_and_a_node_does_not_wait_
         streams.push(connection);
     }
     free("ten look-ups", &limits.lookups, 30).await;
-    let before = requested.load(Ordering::Relaxed);
+    let before = lookups.load(Ordering::Relaxed);
     for _ in 0..50 {
         let (mut sender, _connection) = mean(&server).await;
         let refused = ask(&mut sender, "stuck").await.expect("an answer");
         assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
     }
-    assert_eq!(requested.load(Ordering::Relaxed), before, "no other was");
+    assert_eq!(lookups.load(Ordering::Relaxed), before, "no other was");
     // A node that proved itself on its connection is not looked up again.
     assert_eq!(
         known.once::<Length>(&Text::default(), SOON).await.unwrap(),

@@ -38,7 +38,7 @@ async fn made() -> World {
 
 /// The node of an allocation says that it has done its part of a growth.
 async fn expanded(world: &World, alloc: &str, growth: i64) -> Result<u64, StepError> {
-    let claim = requested("data", alloc, ("", claim_mode::WRITE));
+    let claim = claim_request("data", alloc, ("", claim_mode::WRITE));
     let origin = Origin::default();
     world
         .volumes

@@ -320,7 +320,7 @@ impl World {
         alloc: &str,
         mode: u8,
     ) -> Result<ClaimGrant, StepError> {
-        let claim = requested(volume, alloc, ("", mode));
+        let claim = claim_request(volume, alloc, ("", mode));
         self.volumes.claim(claim, Origin::default()).await
     }
 
@@ -531,7 +531,11 @@ fn capability(access: &str) -> CsiVolumeCapability {
 }
 
 /// What a client requests.
-pub(crate) fn requested(volume: &str, alloc: &str, (access, mode): (&str, u8)) -> CsiVolumeClaimed {
+pub(crate) fn claim_request(
+    volume: &str,
+    alloc: &str,
+    (access, mode): (&str, u8),
+) -> CsiVolumeClaimed {
     CsiVolumeClaimed {
         namespace: "default".into(),
         volume_id: volume.to_owned(),
@@ -547,7 +551,7 @@ pub(crate) fn published(volume: &str, alloc: &str, access: &str) -> CsiVolumeCla
     CsiVolumeClaimed {
         published: true,
         attachment_mode: "file-system".into(),
-        ..requested(volume, alloc, (access, claim_mode::WRITE))
+        ..claim_request(volume, alloc, (access, claim_mode::WRITE))
     }
 }
 

@@ -197,7 +197,7 @@ async fn plg_06_a_controller_that_is_named_is_checked_and_one_that_is_not_is_cho
             .controller::<ControllerValidateVolume>(requested);
         answer.await.map(|_| ()).map_err(|error| error.to_string())
     };
-    let requested = |node: usize| {
+    let validations = |node: usize| {
         world
             .strict
             .count(&format!("ControllerValidateVolume @{}", node_id(node)))
@@ -205,12 +205,12 @@ async fn plg_06_a_controller_that_is_named_is_checked_and_one_that_is_not_is_cho
     for _ in 0..4 {
         assert_eq!(ask("").await, Ok(()));
     }
-    assert_eq!((requested(0), requested(1)), (2, 2), "each in its turn");
+    assert_eq!((validations(0), validations(1)), (2, 2), "each in its turn");
     for _ in 0..3 {
         assert_eq!(ask(&node_id(1)).await, Ok(()));
     }
     assert_eq!(
-        (requested(0), requested(1)),
+        (validations(0), validations(1)),
         (2, 5),
         "the one that is named"
     );

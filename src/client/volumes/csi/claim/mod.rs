@@ -40,7 +40,7 @@ impl ClaimRequest {
 }
 
 /// The CSI volumes that an allocation requests, by their names in the group.
-pub(super) fn requested(alloc: &Allocation) -> Vec<ClaimRequest> {
+pub(super) fn claim_requests(alloc: &Allocation) -> Vec<ClaimRequest> {
     let requests = alloc
         .group()
         .into_iter()
