@@ -55,7 +55,7 @@ pub(in crate::cli) struct Args {
 /// Registers a job and follows its evaluation.
 pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let mut loaded = args.source.load(&args.conn)?;
-    loaded.job.complete();
+    loaded.job.canonicalise_for_server();
     if args.output {
         out.line(&pretty(&json!({"Job": loaded.job.to_json()})));
         return Ok(0);
