@@ -9,7 +9,7 @@ use drover_events::model::status::DEFAULT_NAMESPACE;
 use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-use super::known;
+use super::ignored;
 use crate::error::Refusal;
 
 /// The decoded parameters of a request, in order, and which of them were read.
@@ -65,7 +65,7 @@ impl Query {
         let read = self.0.read.load(Ordering::Relaxed);
         let unread = |(at, (name, _)): &(usize, &(String, String))| {
             let heard = *at < 64 && read >> at & 1 == 1;
-            !heard && !known::EVERYWHERE.contains(&name.as_str())
+            !heard && !ignored::EVERYWHERE.contains(&name.as_str())
         };
         let pairs = self.0.pairs.iter().enumerate().filter(unread);
         let mut names: Vec<String> = pairs.map(|(_, (name, _))| name.clone()).collect();
