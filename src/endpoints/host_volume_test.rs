@@ -215,10 +215,10 @@ async fn who_has_no_right_is_refused_whatever_he_asks() {
     // Neither a token without the right, nor a node, nor an anonymous caller.
     let node = (world.node.as_str(), NODE);
     for who in [("", CI), ("", ""), node, ("", "no-token")] {
-        let mut said = Vec::new();
+        let mut answers = Vec::new();
         macro_rules! asks {
             ($($method:ident($request:expr),)*) => {$(
-                said.push(world.call::<$method>(who, $request).await.map(drop));
+                answers.push(world.call::<$method>(who, $request).await.map(drop));
             )*};
         }
         asks! {
@@ -241,7 +241,7 @@ async fn who_has_no_right_is_refused_whatever_he_asks() {
                 claim_id: id.clone(),
             }),
         }
-        for answer in said {
+        for answer in answers {
             let code = answer.expect_err("it is refused").code;
             assert_eq!(code, Code::PermissionDenied, "{who:?}");
         }

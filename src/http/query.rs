@@ -388,7 +388,7 @@ mod tests {
     fn every_option_is_read() {
         let all = "index=7&wait=60000ms&stale&namespace=%2A&prefix=a+b&per_page=3&next_token=t\
             &filter=ID%3D%3Dx&reverse=true";
-        let wanted = said(&ReadOptions {
+        let wanted = fields_of(&ReadOptions {
             index: 7,
             wait: 60_000_000_000,
             namespace: "*".to_owned(),
@@ -400,15 +400,15 @@ mod tests {
             stale: true,
             ..ReadOptions::default()
         });
-        assert_eq!(said(&options(all).unwrap()), wanted);
-        let none = said(&ReadOptions {
+        assert_eq!(fields_of(&options(all).unwrap()), wanted);
+        let none = fields_of(&ReadOptions {
             namespace: "default".to_owned(),
             ..ReadOptions::default()
         });
-        assert_eq!(said(&options("").unwrap()), none);
+        assert_eq!(fields_of(&options("").unwrap()), none);
         // Each by itself changes its own field and no other.
         for part in all.split('&') {
-            let one = said(&options(part).unwrap());
+            let one = fields_of(&options(part).unwrap());
             let changed = one.iter().zip(&none).filter(|(one, none)| one != none);
             assert_eq!(changed.count(), 1, "{part}");
         }
@@ -417,7 +417,7 @@ mod tests {
     }
 
     /// Every field by name: a new one is not forgotten here.
-    fn said(options: &ReadOptions) -> Vec<String> {
+    fn fields_of(options: &ReadOptions) -> Vec<String> {
         let ReadOptions {
             query: _,
             index,

@@ -22,13 +22,13 @@ async fn ns_03_ns_05_a_volume_is_looked_up_in_the_namespace_of_the_request_and_n
     let made = h.by("root", "PUT", put, &body).await;
     assert_eq!(made.status, 200, "{}", made.text());
     assert_eq!(made.json()["Volumes"][0]["Namespace"], "red");
-    let said = "volume not found: data";
+    let not_found = "volume not found: data";
     for (method, path, status, text) in [
         ("GET", "data", 404, "volume not found"),
         ("GET", "data/explain", 404, "volume not found"),
-        ("DELETE", "data", 500, said),
-        ("DELETE", "data/delete", 500, said),
-        ("DELETE", "data/detach", 500, said),
+        ("DELETE", "data", 500, not_found),
+        ("DELETE", "data/delete", 500, not_found),
+        ("DELETE", "data/detach", 500, not_found),
     ] {
         for namespace in ["blue", "default"] {
             let target = format!("/v1/volume/csi/{path}?namespace={namespace}&node=n");

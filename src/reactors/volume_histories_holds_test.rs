@@ -16,8 +16,8 @@ impl History<'_> {
         for id in [&made, &self.volume] {
             let row = self.world.known(id).map(|row| row.volume);
             let is = |row: CsiVolume| self.world.strict.size(&row.external_id).map(|is| (row, is));
-            let said = row.and_then(is);
-            if let Some((row, is)) = said.filter(|(row, is)| row.capacity > *is) {
+            let sizes = row.and_then(is);
+            if let Some((row, is)) = sizes.filter(|(row, is)| row.capacity > *is) {
                 return Err(format!("{id} has {is} bytes and not {}", row.capacity));
             }
         }

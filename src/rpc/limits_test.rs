@@ -135,18 +135,18 @@ async fn calls_of_strangers_take_turns_and_those_of_nodes_do_not() {
 async fn who_says_nothing_or_something_else_is_sent_away_and_so_is_one_too_many() {
     let limits = CallerLimits::new(Some(0), Duration::from_millis(300), Budget::new(BODIES));
     let server = start(limits).await;
-    for said in [
+    for opening in [
         &b""[..],
         b"PRI * HTTP/2.0\r\n",
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
     ] {
         let mut stream = TcpStream::connect(server.addr()).await.unwrap();
-        tokio::io::AsyncWriteExt::write_all(&mut stream, said)
+        tokio::io::AsyncWriteExt::write_all(&mut stream, opening)
             .await
             .unwrap();
         let mut end = [0; 16];
         let read = tokio::time::timeout(SOON, stream.read(&mut end)).await;
-        assert!(matches!(read, Ok(Ok(0) | Err(_))), "{said:?} stays");
+        assert!(matches!(read, Ok(Ok(0) | Err(_))), "{opening:?} stays");
     }
     let limits = CallerLimits::new(Some(1), SOON * 4, Budget::new(BODIES));
     let server = start(limits).await;

@@ -154,8 +154,8 @@ impl Volumes {
                         }
                         if all_answered && before == 0 && changed_nothing(&error) {
                             let kept = self.growth_ends(&key, noted, origin).await;
-                            let said = |error: &StepError| tracing::warn!(%error, "a growth stays");
-                            drop(kept.inspect_err(said));
+                            let warn = |error: &StepError| tracing::warn!(%error, "a growth stays");
+                            drop(kept.inspect_err(warn));
                         }
                         return Err(StepError::of("controller expand volume: ")(error));
                     }

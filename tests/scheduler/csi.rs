@@ -152,16 +152,16 @@ fn csi_29_a_volume_goes_to_one_job_and_the_next_one_waits_until_it_is_free() {
     // The reason is given for every node.
     let eval = world.eval_of("other", "job-register");
     let explained = world.explain(&eval);
-    let said: Vec<&NodeVerdict> = explained.searches[0]
+    let verdicts: Vec<&NodeVerdict> = explained.searches[0]
         .nodes
         .iter()
-        .map(|n| &n.said)
+        .map(|n| &n.verdict)
         .collect();
     let refused = NodeVerdict::Refused {
         step: RefusalStep::Infeasible,
         reason: TAKEN.to_owned(),
     };
-    assert_eq!(said, [&refused, &refused]);
+    assert_eq!(verdicts, [&refused, &refused]);
     claim(&mut world, &first, state::CLAIMED);
     assert_eq!(why(&run(&mut world, "other")), [TAKEN]);
     // It has ended, and its volume is not free yet.

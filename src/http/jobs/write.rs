@@ -125,7 +125,7 @@ impl JobBody {
             ("Job.ConsulNamespace", &job.consul_namespace),
             ("Job.VaultNamespace", &job.vault_namespace),
         ];
-        let unread = unread.into_iter().filter(|(_, said)| !said.is_empty());
+        let unread = unread.into_iter().filter(|(_, value)| !value.is_empty());
         let unread = unread.map(|(path, _)| ignored::field(path));
         write.request.query.ignore(unread);
         job.namespace = namespace;

@@ -376,19 +376,19 @@ async fn who_waits_for_a_long_search_hears_that_it_goes_on() {
     let server = Direct::new();
     let (publisher, stop, running) = publishing(&server, &log);
     let (mut reader, mut stream) = reader((&server, &log), &publisher, "topic=Job", 1).await;
-    let mut said = PositionReport {
+    let mut last_report = PositionReport {
         position: 0,
         at: tokio::time::Instant::now(),
     };
-    assert!(reader.say_while_searching(&mut said).await);
+    assert!(reader.say_while_searching(&mut last_report).await);
     assert!(stream.try_recv().is_err(), "it is not long yet");
-    said.at -= HEARTBEAT;
-    assert!(reader.say_while_searching(&mut said).await);
+    last_report.at -= HEARTBEAT;
+    assert!(reader.say_while_searching(&mut last_report).await);
     assert_eq!(
         stream.try_recv().unwrap(),
         reader.subscription.form.heartbeat()
     );
-    assert!(reader.say_while_searching(&mut said).await);
+    assert!(reader.say_while_searching(&mut last_report).await);
     assert!(stream.try_recv().is_err(), "it was said just now");
     stop.cancel();
     running.await.unwrap();

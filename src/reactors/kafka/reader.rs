@@ -213,7 +213,7 @@ impl LogSource {
             return Ok(());
         }
         let event = drover_migrations::decode(&entry.body)?;
-        if is_reported || self.filter.takes_said(&event) {
+        if is_reported || self.filter.takes_unpublished(&event) {
             encoder.add(&event, changed, rejection.as_ref(), time)?;
         }
         Ok(())

@@ -260,7 +260,7 @@ impl Filter {
     }
 
     /// Whether an event is wanted that has no published row, or was rejected, by what it says.
-    pub(super) fn takes_said(&self, event: &Recorded) -> bool {
+    pub(super) fn takes_unpublished(&self, event: &Recorded) -> bool {
         if self.namespaces.is_empty() && self.topics.is_empty() {
             return true;
         }

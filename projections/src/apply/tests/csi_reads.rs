@@ -25,7 +25,7 @@ fn csi_26_ev_11_a_claim_of_before_nodes_were_written_gets_that_of_its_allocation
         allocation_id: id(99),
         ..unstated.clone()
     };
-    let said = CsiVolumeClaimed {
+    let stated = CsiVolumeClaimed {
         allocation_id: id(42),
         node_id: id(7),
         ..unstated.clone()
@@ -36,7 +36,7 @@ fn csi_26_ev_11_a_claim_of_before_nodes_were_written_gets_that_of_its_allocation
             read_allocs: Map::from([(id(40), None)]),
             ..volume("data")
         },
-        write_claims: Map::from([(id(41), unstated), (id(42), said), (id(99), gone)]),
+        write_claims: Map::from([(id(41), unstated), (id(42), stated), (id(99), gone)]),
         ..CsiVolumeRow::default()
     };
     let row = read::with_past_claims(&world.view(), &old).unwrap().row;

@@ -175,17 +175,21 @@ fn a_drain_tells_who_began_and_ended_it_and_when() {
         evals: vec![eval(1, "web", "pending")],
         ..drained(draining(5), 2)
     });
-    let said = |from, to, status: &str, by: &str| (from, to, status.to_owned(), by.to_owned());
-    assert_eq!(last_drain(&world), said(2, 2, "draining", "ann"));
+    let drain = |from, to, status: &str, by: &str| (from, to, status.to_owned(), by.to_owned());
+    assert_eq!(last_drain(&world), drain(2, 2, "draining", "ann"));
     assert_eq!(mark(&world), event_id(world.index));
     assert!(requested(&world, 1));
     world.given(drained(draining(9), 3));
-    assert_eq!(last_drain(&world), said(2, 3, "draining", "ann"), "changed");
+    assert_eq!(
+        last_drain(&world),
+        drain(2, 3, "draining", "ann"),
+        "changed"
+    );
     world.given(NodeDrainUpdated {
         updated_by: "bob".into(),
         ..drained(DrainUpdate::default(), 4)
     });
-    assert_eq!(last_drain(&world), said(2, 4, "canceled", "bob"));
+    assert_eq!(last_drain(&world), drain(2, 4, "canceled", "bob"));
     let row = get(&world);
     assert!(row.drain_strategy.is_none());
     assert_eq!(
@@ -193,9 +197,9 @@ fn a_drain_tells_who_began_and_ended_it_and_when() {
         "unless it is asked"
     );
     world.given(drained(DrainUpdate::default(), 5));
-    assert_eq!(last_drain(&world), said(2, 4, "canceled", "bob"), "over");
+    assert_eq!(last_drain(&world), drain(2, 4, "canceled", "bob"), "over");
     world.given(drained(draining(5), 6));
-    assert_eq!(last_drain(&world), said(6, 6, "draining", ""), "another");
+    assert_eq!(last_drain(&world), drain(6, 6, "draining", ""), "another");
 }
 
 #[test]
@@ -205,8 +209,8 @@ fn a_drain_that_was_under_way_before_drains_were_kept_is_kept_from_then_on() {
     old.drain_strategy = draining(5).drain_strategy;
     world.given(registered(old));
     world.given(drained(draining(9), 7));
-    let said = (7, 7, "draining".to_owned(), String::new());
-    assert_eq!(last_drain(&world), said);
+    let undone = (7, 7, "draining".to_owned(), String::new());
+    assert_eq!(last_drain(&world), undone);
 }
 
 #[test]

@@ -333,10 +333,10 @@ async fn hostile(text: &str, limit: Duration) -> (World, String) {
     world.plugin("evil", &format!("#!/bin/sh\n{text}\n"));
     let volumes = world.start();
     let file = world.tmp.path().join("plugins/evil");
-    let said = volumes.plugins.run(&file, "create", &[], limit).await;
-    let text = said.map_or_else(
+    let result = volumes.plugins.run(&file, "create", &[], limit).await;
+    let text = result.map_or_else(
         |error| error.to_string(),
-        |said| format!("answer of {}", said.len()),
+        |answer| format!("answer of {}", answer.len()),
     );
     (world, text)
 }
@@ -386,7 +386,7 @@ async fn a_plugin_that_is_late_or_says_too_much_is_killed_with_all_it_started() 
 
 #[tokio::test]
 async fn an_answer_that_makes_no_sense_is_refused() {
-    for (said, text) in [
+    for (answer, text) in [
         ("x", "its answer is not as it should be"),
         ("{\"bytes\": 5}", "its answer is not as it should be"),
         ("{\"path\": \"data\"}", "it answered with no absolute path"),
@@ -400,7 +400,7 @@ async fn an_answer_that_makes_no_sense_is_refused() {
         ),
     ] {
         let world = World::new();
-        world.plugin("evil", &format!("#!/bin/sh\nprintf '%s' '{said}'\n"));
+        world.plugin("evil", &format!("#!/bin/sh\nprintf '%s' '{answer}'\n"));
         let volumes = world.start();
         let refused = volumes.create(create_request(ONE, "data", "evil")).await;
         let refused = refused.unwrap_err().message;
