@@ -409,12 +409,12 @@ fn nothing_is_written_that_some_server_would_not_apply() {
 
 #[test]
 fn what_a_server_of_before_would_refuse_is_not_written() {
-    let requested = || vec![request("single-node-writer", false)];
+    let requests = || vec![request("single-node-writer", false)];
     for (level, knows) in [
         (UNCONFIRMED_DETACH_LEVEL - 1, false),
         (UNCONFIRMED_DETACH_LEVEL, true),
     ] {
-        let mut world = world_at(level, requested());
+        let mut world = world_at(level, requests());
         world.done(&registers(vec![volume("data")]));
         world.done(&claims(40, claim_mode::WRITE, state::CLAIMED));
         world.done(&claims(40, claim_mode::WRITE, state::DETACH_UNCONFIRMED));

@@ -106,7 +106,7 @@ fn what_nobody_acts_on_of_a_host_volume_is_in_its_warnings() {
 fn job_12_what_is_to_be_done_by_force_is_asked_for_so_and_nothing_else_is() {
     let recorder = Recorder::before(shared_address().parse().expect("an address"));
     let session = Session::new("volume-force").through(&recorder.address);
-    let requested = |line: &str| {
+    let run_line = |line: &str| {
         let ran = session.quiet(line);
         let (last, _) = recorder.requested().pop().expect("a request");
         (ran, last)
@@ -114,17 +114,17 @@ fn job_12_what_is_to_be_done_by_force_is_asked_for_so_and_nothing_else_is() {
     let node = "00000000-0000-4000-8000-00000000dead";
     for (flag, force) in [("", "false"), ("-force", "true")] {
         let query = format!("force={force}&namespace=volume-force");
-        let (ran, last) = requested(&format!("volume deregister {flag} nothing"));
+        let (ran, last) = run_line(&format!("volume deregister {flag} nothing"));
         assert_eq!(ran.code, 1, "{}", ran.all());
         assert_eq!(last, format!("DELETE /v1/volume/csi/nothing?{query}"));
 
-        let (ran, last) = requested(&format!("volume detach {flag} nothing {node}"));
+        let (ran, last) = run_line(&format!("volume detach {flag} nothing {node}"));
         assert_eq!(ran.code, 1, "{}", ran.all());
         let target = format!("/v1/volume/csi/nothing/detach?node={node}&{query}");
         assert_eq!(last, format!("DELETE {target}"));
 
         let (id, _) = made(&session, &format!("by-force-{force}"), "");
-        let (ran, last) = requested(&format!("volume delete -type host {flag} {id}"));
+        let (ran, last) = run_line(&format!("volume delete -type host {flag} {id}"));
         assert_eq!(ran.code, 0, "{}", ran.all());
         assert_eq!(last, format!("DELETE /v1/volume/host/{id}?{query}"));
     }

@@ -442,7 +442,7 @@ fn says_400(agent: &Agent, whole: &[u8]) -> Result<()> {
         let answer = agent.http().send("PUT", &path, sent)?;
         let reason = answer.text();
         ensure!(answer.status == 400, "{at}: {} {reason}", answer.status);
-        ensure!(printed.contains(wanted), "{printed}");
+        ensure!(reason.contains(wanted), "{reason}");
     }
     Ok(())
 }

@@ -387,17 +387,17 @@ fn the_official_go_client_works_over_tls_with_acls_on() {
     setup.dev = true;
     let agent = setup.spawn().expect("starts");
     trust.ready(&agent);
-    let requested = |path: &str, more: &[&str]| -> anyhow::Result<serde_json::Value> {
+    let get_json = |path: &str, more: &[&str]| -> anyhow::Result<serde_json::Value> {
         let output = trust.curl(&agent, path, &[&["--fail"], more].concat());
         anyhow::ensure!(output.status.success(), "{}", printed(&output));
         Ok(serde_json::from_slice(&output.stdout)?)
     };
-    let first = || requested("/v1/acl/bootstrap", &["-X", "PUT"]);
+    let first = || get_json("/v1/acl/bootstrap", &["-X", "PUT"]);
     let token = wait_for("the first token", LONG, first).expect("it is given");
     let token = token["SecretID"].as_str().expect("a secret");
     let header = format!("X-Nomad-Token: {token}");
     wait_for("the node", LONG, || -> anyhow::Result<()> {
-        let nodes = requested("/v1/nodes", &["-H", &header])?;
+        let nodes = get_json("/v1/nodes", &["-H", &header])?;
         anyhow::ensure!(nodes[0]["Status"] == "ready", "{nodes}");
         Ok(())
     })
