@@ -24,8 +24,8 @@ impl ApiJob {
         }
     }
 
-    /// From API JSON: field names in any case, durations in
-    /// nanoseconds or as text. What is no field is left out, and named by [`ApiJob::unknown`].
+    /// From API JSON: field names in any case, durations in nanoseconds or as text. What is no
+    /// field is left out, and named by [`ApiJob::unknown`].
     ///
     /// # Errors
     /// The first field of the wrong type, with its path.

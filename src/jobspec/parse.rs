@@ -283,7 +283,7 @@ fn report_unset(
     !named.is_empty()
 }
 
-/// From HCL's JSON.
+/// A specification in HCL's JSON; API JSON is read by [`ApiJob::from_json`].
 fn from_hcl_json(
     input: &Input<'_>,
     source: &SourceText,

@@ -99,7 +99,11 @@ async fn hb_09_an_update_that_was_refused_for_lost_contact_arrives_after_a_heart
     let missed = MissHeartbeat {
         node_id: id.clone(),
     };
-    world.server.submit(missed, Origin::default()).await.unwrap();
+    world
+        .server
+        .submit(missed, Origin::default())
+        .await
+        .unwrap();
     client.report()(Allocation {
         id: alloc,
         node_id: id.clone(),
