@@ -13,22 +13,23 @@ pub const CSI_LEVEL: u32 = 8;
 /// claimed last, and from which on a claim that is attached keeps the name of its node.
 pub const CLAIMS_LEVEL: u32 = 9;
 
-/// The feature level from which on a claim may be free while a call of it may still be under way,
-/// and from which on no allocation gets a volume that is being deleted at its provider.
-pub const UNSURE_LEVEL: u32 = 11;
+/// The feature level from which on a claim may be
+/// [`DETACH_UNCONFIRMED`](state::DETACH_UNCONFIRMED), and no allocation gets a volume that is
+/// being deleted at its provider.
+pub const UNCONFIRMED_DETACH_LEVEL: u32 = 11;
 
 /// The feature level from which on it is known of a volume that has grown whether a node has still
 /// to make it larger.
 pub const GROWN_LEVEL: u32 = 12;
 
-/// Whether a volume that is used so takes one more beside so many others. An empty mode says
-/// nothing; a volume with an unknown mode takes none.
+/// Whether an access mode allows one more claim beside these readers and writers. An empty one
+/// allows it, an unknown one does not.
 #[must_use]
-pub fn has_capacity(used_as: &str, writes: bool, readers: usize, writers: usize) -> bool {
-    let Some(mode) = AccessMode::of(used_as) else {
-        return used_as.is_empty();
+pub fn has_capacity(access_mode: &str, writes: bool, readers: usize, writers: usize) -> bool {
+    let Some(known) = AccessMode::of(access_mode) else {
+        return access_mode.is_empty();
     };
-    match (mode, writes) {
+    match (known, writes) {
         (AccessMode::SingleNodeReader, false) | (AccessMode::SingleNodeWriter, _) => {
             readers + writers == 0
         }
@@ -41,19 +42,20 @@ pub fn has_capacity(used_as: &str, writes: bool, readers: usize, writers: usize)
     }
 }
 
-/// What a claim takes: [`CsiVolumeClaimed::claim`].
-pub mod mode {
+/// What a claim is for: [`CsiVolumeClaimed::mode`]. 0 to 2 are Nomad's.
+pub mod claim_mode {
     /// The allocation reads.
     pub const READ: u8 = 0;
     /// The allocation writes, and reads.
     pub const WRITE: u8 = 1;
     /// No claim: a signal of garbage collection (CSI-33).
     pub const GC: u8 = 2;
-    /// No claim: the volume is being deleted at its provider, and no allocation may take it; or, as
-    /// a release, it is not deleted after all. From [`UNSURE_LEVEL`](super::UNSURE_LEVEL) on.
+    /// No claim: the volume is being deleted at its provider, and no allocation may take it; as a
+    /// release: the deletion was given up. From
+    /// [`UNCONFIRMED_DETACH_LEVEL`](super::UNCONFIRMED_DETACH_LEVEL) on.
     pub const DELETE: u8 = 3;
-    /// No claim: the volume has grown at its provider, and a node has still to make it larger; or,
-    /// as a release, that is done. From [`GROWN_LEVEL`](super::GROWN_LEVEL) on.
+    /// No claim: the volume has grown at its provider, and a node has still to make it larger; as a
+    /// release: that is done. From [`GROWN_LEVEL`](super::GROWN_LEVEL) on.
     pub const GROWN: u8 = 4;
 
     /// Whether events of a feature level know a mode.
@@ -61,15 +63,15 @@ pub mod mode {
     pub fn is_known(mode: u8, level: u32) -> bool {
         match mode {
             READ | WRITE | GC => true,
-            DELETE => level >= super::UNSURE_LEVEL,
+            DELETE => level >= super::UNCONFIRMED_DETACH_LEVEL,
             GROWN => level >= super::GROWN_LEVEL,
             _ => false,
         }
     }
 }
 
-/// How far a claim has been taken back: [`CsiVolumeClaimed::state`]. Numbers are Nomad's; the
-/// order of the steps is that of [`rank`](state::rank).
+/// How far a claim has been given back: [`CsiVolumeClaimed::state`]. 0 to 4 are Nomad's numbers, 5
+/// is drover's own; the order of the steps is that of [`rank`](state::rank).
 pub mod state {
     /// It is held.
     pub const CLAIMED: u8 = 0;
@@ -83,13 +85,14 @@ pub mod state {
     pub const UNPUBLISHING: u8 = 4;
     /// It is free, and holds up no other claim; but a call that was made for it may still be under
     /// way, so its detach is repeated until that has ended. From
-    /// [`UNSURE_LEVEL`](super::UNSURE_LEVEL) on.
+    /// [`UNCONFIRMED_DETACH_LEVEL`](super::UNCONFIRMED_DETACH_LEVEL) on.
     pub const DETACH_UNCONFIRMED: u8 = 5;
 
     /// Whether events of a feature level know a state.
     #[must_use]
     pub fn is_known(state: u8, level: u32) -> bool {
-        rank(state).is_some() && (state != DETACH_UNCONFIRMED || level >= super::UNSURE_LEVEL)
+        rank(state).is_some()
+            && (state != DETACH_UNCONFIRMED || level >= super::UNCONFIRMED_DETACH_LEVEL)
     }
 
     /// The place of a state in their order; an unknown number has none.
@@ -112,12 +115,12 @@ pub mod state {
     #[must_use]
     pub fn name(state: u8) -> &'static str {
         match state {
-            CLAIMED => "taken",
+            CLAIMED => "held",
             NODE_DETACHED => "node-detached",
             CONTROLLER_DETACHED => "controller-detached",
             READY_TO_FREE => "ready-to-free",
             UNPUBLISHING => "unpublishing",
-            DETACH_UNCONFIRMED => "settling",
+            DETACH_UNCONFIRMED => "detach-unconfirmed",
             _ => "unknown",
         }
     }
@@ -145,7 +148,8 @@ wire! {
         timestamp: i64 = "Timestamp",
     }
 
-    /// Volumes were removed.
+    /// Volumes are known here no more: what is stored in them stays, or was deleted before. They
+    /// may be several, despite the name.
     pub struct CsiVolumeDeregistered {
         namespace: String = "Namespace",
         volume_ids: Vec<String> = "VolumeIDs",
@@ -164,16 +168,17 @@ wire! {
         external_node_id: String = "ExternalNodeID",
         /// 0 read, 1 write; 2 a signal of garbage collection (CSI-33), 3 a deletion and 4 a volume
         /// that has grown are no claims.
-        claim: u8 = "Claim",
+        mode: u8 = "Claim",
         access_mode: String = "AccessMode",
         attachment_mode: String = "AttachmentMode",
-        /// 0 taken, 1 node detached, 2 controller detached, 3 ready to free, 4 unpublishing,
-        /// 5 free, with a detach that is unconfirmed.
+        /// 0 held, 1 node detached, 2 controller detached, 3 ready to free, 4 unpublishing, 5 free,
+        /// with a detach that is unconfirmed. With another than 0 an event is a release.
         state: u8 = "State",
         /// Unix nanoseconds.
         timestamp: i64 = "Timestamp",
-        /// The controller has attached the volume to the node, and this is what it said.
+        /// The controller attached the volume to the node (`ControllerPublishVolume`).
         published: bool = "Published" omit,
+        /// What the controller answered.
         publish_context: Map<String> = "PublishContext" omit (Sensitive),
     }
 

@@ -157,6 +157,11 @@ impl Field {
         }
     }
 
+    /// Whether it exists only between decoding and the special cases.
+    pub fn is_internal(&self) -> bool {
+        self.json.starts_with('@')
+    }
+
     /// The class that stands in parentheses.
     pub const fn of_class(self, class: Class) -> Self {
         Self { class, ..self }

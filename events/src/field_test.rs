@@ -55,15 +55,18 @@ fn names_are_found_and_mean_one_field() {
     let mut blocks = 0;
     each_block(Job::SHAPE, &mut |shape| {
         blocks += 1;
-        let (mut said, mut names) = (BTreeSet::new(), BTreeSet::new());
+        let (mut hcl_names, mut names) = (BTreeSet::new(), BTreeSet::new());
         for field in shape.fields {
             let place = format!("{}.{}", shape.name, field.json);
             let is_plain = |c: char| c.is_ascii_lowercase() || c == '_';
             assert!(field.hcl.chars().all(is_plain), "{place}");
-            assert!(field.hcl.is_empty() || said.insert(field.hcl), "{place}");
+            assert!(
+                field.hcl.is_empty() || hcl_names.insert(field.hcl),
+                "{place}"
+            );
             assert!(names.insert(field.json.to_lowercase()), "{place}");
             // What is had only until it is put where it belongs has to be said to be had.
-            let passing = field.json.starts_with('@');
+            let passing = field.is_internal();
             let sayable = !field.hcl.is_empty();
             assert!(sayable || !passing && !field.required, "{place}");
             if let Kind::Labelled(inner, label) | Kind::ByLabel(inner, label) = field.kind {

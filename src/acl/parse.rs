@@ -64,12 +64,12 @@ impl PolicyReader<'_> {
         let mut policy = Policy::default();
         let entries: Vec<&ObjectEntry> = self.bodies(root, "policy")?.concat();
         self.known_keys(&entries, &TOP, false)?;
-        let mut said = false;
+        let mut has_rule = false;
         for entry in &entries {
             if !TOP.contains(&entry.key.as_str()) {
                 continue;
             }
-            said = true;
+            has_rule = true;
             let node = &entry.node;
             match entry.key.as_str() {
                 "namespace" => self.namespaces(node, &mut policy)?,
@@ -90,7 +90,7 @@ impl PolicyReader<'_> {
                 _ => {}
             }
         }
-        if self.strict && !said {
+        if self.strict && !has_rule {
             let shown: String = self.rules.trim().chars().take(200).collect();
             return Err(PolicyError::whole(format!("Invalid policy: {shown}")));
         }

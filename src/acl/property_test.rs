@@ -112,10 +112,10 @@ proptest! {
         let may = variable_allowed(&policies, &ns, &path, variable);
         prop_assert_eq!(acl.variable_allows(&ns, &path, variable), may);
         prop_assert!(!may || acl.variable_any(&ns));
-        let said = |level| policies.iter().any(|p| p.node == Some(level));
-        let write = said(PolicyLevel::Write) && !said(PolicyLevel::Deny);
+        let any_with = |level| policies.iter().any(|p| p.node == Some(level));
+        let write = any_with(PolicyLevel::Write) && !any_with(PolicyLevel::Deny);
         prop_assert_eq!(acl.node_write(), write);
-        let read = !said(PolicyLevel::Deny) && (said(PolicyLevel::Read) || write);
+        let read = !any_with(PolicyLevel::Deny) && (any_with(PolicyLevel::Read) || write);
         prop_assert_eq!(acl.node_read(), read);
     }
 

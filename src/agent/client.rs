@@ -193,8 +193,8 @@ mod tests {
             let facts = crate::client::fingerprint::probe(&settings);
             let (tls, acl, limits) = (copy.tls.clone(), copy.acl.clone(), copy.limits.clone());
             let listen = (copy.http_listen().ok(), copy.rpc_listen().ok());
-            let said = (tls, acl, limits, listen);
-            (settings.client.options, settings.client.meta, facts, said)
+            let blocks = (tls, acl, limits, listen);
+            (settings.client.options, settings.client.meta, facts, blocks)
         };
         let (absent, empty) = (node_of(&[]), node_of(&[file]));
         assert_eq!((&absent.0, &absent.1), (&empty.0, &empty.1));

@@ -184,7 +184,7 @@ impl Reloader {
     /// Reloads as soon as no other reload is running.
     pub(super) fn reload_in_turn(&self) {
         let _turn = self.turn.lock();
-        let _said = self.reported();
+        let _result = self.reported();
     }
 
     /// Reloads, and logs the result.

@@ -45,11 +45,11 @@ pub(super) fn unreadable(error: &anyhow::Error) -> String {
 }
 
 fn unread(error: GoJsonError) -> anyhow::Error {
-    let said = match error.is_data() {
+    let why = match error.is_data() {
         true => "the agent's answer cannot be read; is it of another version?",
         false => "the agent's answer is not JSON",
     };
-    anyhow::Error::from(error).context(said)
+    anyhow::Error::from(error).context(why)
 }
 
 /// An answer, or a part of one, that is still passed on as it came: of one that a newer agent wrote

@@ -111,7 +111,7 @@ impl Reply {
 
 /// A request that was answered, but not with success.
 #[derive(Debug, thiserror::Error)]
-#[error("{}", self.said())]
+#[error("{}", self.shown())]
 pub(super) struct Refused {
     /// The status.
     pub(super) code: u16,
@@ -123,7 +123,7 @@ pub(super) struct Refused {
 
 impl Refused {
     /// What to print: the agent's own words, and the request where the agent sent no text.
-    fn said(&self) -> String {
+    fn shown(&self) -> String {
         let Refused {
             code,
             text,
@@ -476,8 +476,8 @@ impl Client {
 /// The warning about the parts of a request that an agent ignored; none where the warnings of its
 /// answer say so.
 fn unreported(names: &str, answer: &[u8]) -> Option<String> {
-    let said = String::from_utf8_lossy(answer).contains(MEANS_NOTHING);
-    (!said).then(|| format!("Warning: the agent does not act on {names}"))
+    let is_named = String::from_utf8_lossy(answer).contains(MEANS_NOTHING);
+    (!is_named).then(|| format!("Warning: the agent does not act on {names}"))
 }
 
 /// The error that an answer is which is no success.

@@ -17,7 +17,7 @@ pub(super) enum Verb {
 #[command(after_help = "Examples:
   drover config validate /etc/drover.d
   drover config validate base.hcl server.hcl     later files win
-  drover config validate -unsupported            the settings of Nomad's that have no effect here
+  drover config validate -unsupported            the settings of Nomad's that are refused here
 
 Exit code 0 if an agent would start with them, beside -dev, -server or -client where they name no
 role, and beside -data-dir where they name no directory; 1 if not.")]
@@ -40,9 +40,9 @@ pub(super) fn run(verb: &Verb, out: &Out) -> anyhow::Result<u8> {
         return Ok(0);
     }
     match checked(&args.paths) {
-        Ok((config, role)) => {
+        Ok((config, has_role)) => {
             out.line("Configuration is valid!");
-            if !role {
+            if !has_role {
                 out.line(NO_ROLE);
             }
             for setting in config::without_effect(&config) {
@@ -64,21 +64,21 @@ pub(super) fn run(verb: &Verb, out: &Out) -> anyhow::Result<u8> {
 const NO_ROLE: &str = "No role is enabled: an agent starts with this beside -dev, -server, \
     -client, or a file that says server { enabled = true } or client { enabled = true }.";
 
-/// Reads and checks files, and says whether they enable a role. Files of a part (only `server`,
-/// only `ports`) are as good as a whole: the rest comes from flags or other files.
+/// Reads and checks files, and says whether they enable a role. Partial files (only `server`, only
+/// `ports`) are as good as whole ones: the rest comes from flags or other files.
 fn checked(paths: &[PathBuf]) -> Result<(Config, bool), ConfigError> {
     let mut config = Config::default();
     config::load(&mut config, paths)?;
-    let role = config.server.enabled || config.client.enabled;
+    let has_role = config.server.enabled || config.client.enabled;
     // As with -dev: what is said of either is checked.
-    config.server.enabled |= !role;
-    config.client.enabled |= !role;
+    config.server.enabled |= !has_role;
+    config.client.enabled |= !has_role;
     if config.data_dir.is_none() {
         // It may come from a flag.
         config.data_dir = Some(Path::new("/").to_owned());
     }
     config::check(&config)?;
-    Ok((config, role))
+    Ok((config, has_role))
 }
 
 fn list(out: &Out) {
@@ -97,24 +97,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_of_a_part_are_valid_and_what_is_wrong_in_them_is_not() {
+    fn partial_files_are_valid_and_what_is_wrong_in_them_is_not() {
         let dir = tempfile::tempdir().expect("a directory");
-        let said = |text: &str| {
+        let check_text = |text: &str| {
             let path = dir.path().join("agent.hcl");
             std::fs::write(&path, text).expect("written");
-            let checked = checked(&[path]).map(|(_, role)| role);
+            let checked = checked(&[path]).map(|(_, has_role)| has_role);
             checked.map_err(|error| error.to_string())
         };
-        assert_eq!(said("ports { http = 14646 }"), Ok(false));
-        assert_eq!(said("server { bootstrap_expect = 1 }"), Ok(false));
-        assert_eq!(said("client { enabled = true }"), Ok(true));
-        assert_eq!(said("server { enabled = true }"), Ok(true));
+        assert_eq!(check_text("ports { http = 14646 }"), Ok(false));
+        assert_eq!(check_text("server { bootstrap_expect = 1 }"), Ok(false));
+        assert_eq!(check_text("client { enabled = true }"), Ok(true));
+        assert_eq!(check_text("server { enabled = true }"), Ok(true));
         for (text, wrong) in [
             ("ports { http = 14646 }\nregion = \"a/b\"", "Region"),
             ("client { node_pool = \"all\" }", "Invalid node pool"),
             ("server { raft_multiplier = 11 }", "raft_multiplier"),
         ] {
-            let refused = said(text).expect_err(text);
+            let refused = check_text(text).expect_err(text);
             assert!(refused.contains(wrong), "{text}: {refused}");
             assert!(!refused.contains("Must specify"), "{text}: {refused}");
         }

@@ -235,8 +235,12 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         .map(|arg| arg.to_string_lossy().into_owned())
         .collect();
     let matches = table().try_get_matches_from(args);
-    let said = |flag| matches.as_ref().is_ok_and(|matches| is_said(matches, flag));
-    let out = Out::wished(said("no_color"), said("force_color"));
+    let is_given = |flag| {
+        matches
+            .as_ref()
+            .is_ok_and(|matches| is_flag_given(matches, flag))
+    };
+    let out = Out::wished(is_given("no_color"), is_given("force_color"));
     let parsed = matches.and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed {
         Ok(cli) => cli,
@@ -267,13 +271,13 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 /// Whether the command that is run was given a flag.
-fn is_said(matches: &clap::ArgMatches, flag: &str) -> bool {
+fn is_flag_given(matches: &clap::ArgMatches, flag: &str) -> bool {
     let here = matches.try_get_one::<bool>(flag);
     let below = || {
         let next = matches.subcommand();
-        next.is_some_and(|(_, next)| is_said(next, flag))
+        next.is_some_and(|(_, next)| is_flag_given(next, flag))
     };
-    here.is_ok_and(|said| said.copied().unwrap_or(false)) || below()
+    here.is_ok_and(|given| given.copied().unwrap_or(false)) || below()
 }
 
 /// Nomad answers 127 where no command is named, 0 to `-help`, 1 to wrong flags and to a noun alone.

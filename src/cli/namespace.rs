@@ -191,14 +191,14 @@ fn described(args: &ApplyArgs) -> Result<Json> {
     if args.json || text.trim_start().starts_with('{') {
         return serde_json::from_str(&text).context("Error parsing the namespace");
     }
-    let said = crate::jobspec::plain(&args.input, &text).map_err(|err| anyhow::anyhow!("{err}"))?;
-    body(&said)
+    let spec = crate::jobspec::parse_other_spec(&args.input, &text);
+    body(&spec.map_err(|err| anyhow::anyhow!("{err}"))?)
 }
 
 /// What the specification says, as the API takes it.
-fn body(said: &Json) -> Result<Json> {
+fn body(spec: &Json) -> Result<Json> {
     let mut namespace = json!({});
-    for (key, value) in said.as_object().into_iter().flatten() {
+    for (key, value) in spec.as_object().into_iter().flatten() {
         match key.as_str() {
             "name" => namespace["Name"] = value.clone(),
             "description" => namespace["Description"] = value.clone(),
@@ -234,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_specification_says_what_a_namespace_has() {
-        let said = json!({
+        let spec = json!({
             "name": "shops", "description": "d", "quota": "q", "meta": [{"a": "b"}],
             "capabilities": [{
                 "enabled_task_drivers": ["exec"], "disabled_task_drivers": ["raw_exec"],
@@ -242,7 +242,7 @@ mod tests {
             }],
             "node_pool_config": [{"default": "gpu", "allowed": ["gpu"], "denied": ["all"]}],
         });
-        let body = body(&said).unwrap();
+        let body = body(&spec).unwrap();
         assert_eq!(unread_of::<Namespace>(&body), [""; 0]);
         assert_eq!(body["Capabilities"]["EnabledNetworkModes"], json!(["host"]));
     }

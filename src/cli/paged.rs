@@ -41,8 +41,8 @@ impl Paged {
         let own = given
             .iter()
             .filter_map(|(key, value)| Some((*key, value.as_deref()?)));
-        let said = more.iter().copied().filter(|(_, value)| !value.is_empty());
-        let query: Vec<(&str, &str)> = said.chain(own).collect();
+        let set = more.iter().copied().filter(|(_, value)| !value.is_empty());
+        let query: Vec<(&str, &str)> = set.chain(own).collect();
         client.get(path, &query).await.map(ListPage)
     }
 }

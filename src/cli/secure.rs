@@ -106,8 +106,8 @@ fn no_caller(error: CallerError, trust: &Trust) -> anyhow::Error {
     match (error, &trust.client_cert, &trust.client_key) {
         (CallerError::Key(error), Some(cert), Some(key)) => {
             let (cert, key) = (cert.display(), key.display());
-            let said = format!("-client-key {key} is not the key of -client-cert {cert}");
-            anyhow::Error::from(error).context(said)
+            let why = format!("-client-key {key} is not the key of -client-cert {cert}");
+            anyhow::Error::from(error).context(why)
         }
         (error, ..) => error.into(),
     }

@@ -88,7 +88,7 @@ pub(super) struct Core {
     pub(super) described: Notify,
     /// Descriptions of the node are reported one after another: the last one received is valid.
     pub(super) reporting: tokio::sync::Mutex<()>,
-    pub(super) said: MetadataSources,
+    pub(super) metadata: MetadataSources,
     /// What the machine does.
     pub(super) meter: Meter,
     /// Its plugins and volumes.
@@ -143,7 +143,7 @@ impl Client {
             clock,
             csi,
         } = start;
-        let said = MetadataSources::restore(&node, &*journal);
+        let metadata = MetadataSources::restore(&node, &*journal);
         let core = Arc::new(Core {
             settings,
             node,
@@ -160,7 +160,7 @@ impl Client {
             hurry: Notify::new(),
             described: Notify::new(),
             reporting: tokio::sync::Mutex::default(),
-            said,
+            metadata,
             meter: Meter::default(),
             csi,
         });

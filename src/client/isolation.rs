@@ -45,9 +45,10 @@ pub struct Mount {
     /// The label that SELinux knows it by; empty for none.
     #[serde(default)]
     pub selinux_label: String,
-    /// It has to be mounted there, and the path has no links in it: others write to the folder.
-    #[serde(default)]
-    pub is_mount: bool,
+    /// `host_path` must itself be a mount point, and is found without following links, since others
+    /// may write to the directory that it is in.
+    #[serde(default, rename = "is_mount")]
+    pub require_mount_point: bool,
 }
 
 /// A device of the host that a task may use.
@@ -60,21 +61,22 @@ pub struct Device {
     /// What it may do with it: of `r`, `w` and `m`.
     #[serde(default)]
     pub permissions: String,
-    /// As [`Mount::is_mount`].
-    #[serde(default)]
-    pub is_mount: bool,
+    /// As [`Mount::require_mount_point`].
+    #[serde(default, rename = "is_mount")]
+    pub require_mount_point: bool,
 }
 
-/// How much a task may use; 0 is no limit.
+/// A task's CPU weight and memory limits; 0 in `cpu_shares` or `memory` sets nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskLimits {
-    /// Its part of the processors, MHz.
+    /// Its weight among all that run, in MHz as jobs request them.
     #[serde(default)]
     pub cpu_shares: u64,
-    /// Memory that is kept for it, bytes.
+    /// The hard limit, bytes; where `memory_max` is larger, what the kernel takes from it last when
+    /// memory is short.
     #[serde(default)]
     pub memory: u64,
-    /// Memory that it may use at most, bytes; 0: no more than what is kept; [`u64::MAX`]: all.
+    /// The hard limit, bytes, where it is larger than `memory`; [`u64::MAX`]: there is none.
     #[serde(default)]
     pub memory_max: u64,
 }

@@ -126,7 +126,7 @@ fn is_key(key: &str) -> bool {
 impl Client {
     /// The node's metadata.
     pub fn metadata(&self) -> Metadata {
-        self.core.said.now()
+        self.core.metadata.now()
     }
 
     /// Sets keys, and takes away those without a value. Durable, and in force on this node, when it
@@ -136,7 +136,7 @@ impl Client {
     /// 400 for keys that no constraint could name and for too much of it; 500 where it cannot be
     /// kept.
     pub async fn apply_metadata(&self, changes: Map<Option<String>>) -> Result<Metadata, Refusal> {
-        check(&self.core.said.fixed.lock(), &changes)?;
+        check(&self.core.metadata.fixed.lock(), &changes)?;
         let core = Arc::clone(&self.core);
         // The caller may be gone by then: what is durable comes into force all the same.
         let done = tokio::spawn(async move { core.say(changes).await });
@@ -149,22 +149,22 @@ impl Core {
     /// Takes over what the configuration says of the node from now on; what was set while it ran
     /// stays in force. Nothing where that is what it said before.
     pub(super) fn configure_metadata(&self, configured: Map<String>) {
-        let said = &self.said;
-        let _turn = said.turn.blocking_lock();
-        if *said.fixed.lock() == configured {
+        let metadata = &self.metadata;
+        let _turn = metadata.turn.blocking_lock();
+        if *metadata.fixed.lock() == configured {
             return;
         }
-        let meta = merged(&configured, &said.dynamic.lock());
-        *said.fixed.lock() = configured;
+        let meta = merged(&configured, &metadata.dynamic.lock());
+        *metadata.fixed.lock() = configured;
         Arc::make_mut(&mut self.node.lock()).meta = meta;
         self.described.notify_one();
     }
 
     async fn say(&self, changes: Map<Option<String>>) -> Result<Metadata, Refusal> {
-        let said = &self.said;
-        let _turn = said.turn.lock().await;
-        let fixed = said.fixed.lock().clone();
-        let mut dynamic = said.dynamic.lock().clone();
+        let metadata = &self.metadata;
+        let _turn = metadata.turn.lock().await;
+        let fixed = metadata.fixed.lock().clone();
+        let mut dynamic = metadata.dynamic.lock().clone();
         for (key, value) in changes {
             match value {
                 None if !fixed.contains_key(&key) => dynamic.remove(&key),
@@ -187,10 +187,10 @@ impl Core {
         let kept = self.journal.put(KEY, kept);
         kept.await.map_err(|error| failed(&error))?;
         let meta = merged(&fixed, &dynamic);
-        *said.dynamic.lock() = dynamic;
+        *metadata.dynamic.lock() = dynamic;
         Arc::make_mut(&mut self.node.lock()).meta = meta;
         self.described.notify_one();
-        Ok(said.now())
+        Ok(metadata.now())
     }
 }
 
@@ -251,16 +251,16 @@ mod tests {
         let node = Mutex::new(Arc::new(node));
         let dynamic = changes(&[("there", None), ("gone", None), ("new", Some("c"))]);
         let kept = rmp_serde::to_vec(&dynamic.into_map()).unwrap();
-        let said = MetadataSources::restore(&node, &JournaledMetadata(kept)).now();
+        let restored = MetadataSources::restore(&node, &JournaledMetadata(kept)).now();
         assert_eq!(
-            said.dynamic,
+            restored.dynamic,
             changes(&[("there", None), ("new", Some("c"))])
         );
         let merged: Map<String> = [("new", "c".to_owned()), ("other", "b".to_owned())].into();
-        assert_eq!((&said.meta, &node.lock().meta), (&merged, &merged));
-        assert_eq!(said.fixed.len(), 2);
+        assert_eq!((&restored.meta, &node.lock().meta), (&merged, &merged));
+        assert_eq!(restored.fixed.len(), 2);
         // What cannot be read is not in force.
-        let said = MetadataSources::restore(&node, &JournaledMetadata(b"\xc1".to_vec())).now();
-        assert!(said.dynamic.is_empty());
+        let restored = MetadataSources::restore(&node, &JournaledMetadata(b"\xc1".to_vec())).now();
+        assert!(restored.dynamic.is_empty());
     }
 }

@@ -351,8 +351,8 @@ fn every_update_names_what_asked_for_it() {
     else {
         panic!()
     };
-    let requested = |number| world.row::<Allocs>(&id(number)).unwrap().alloc_modify_index;
+    let modify_index = |number| world.row::<Allocs>(&id(number)).unwrap().alloc_modify_index;
     let causes: Vec<_> = event.updates.iter().map(|u| u.cause).collect();
-    assert_eq!(causes, [requested(40), requested(41)]);
-    assert!(requested(40) < requested(41));
+    assert_eq!(causes, [modify_index(40), modify_index(41)]);
+    assert!(modify_index(40) < modify_index(41));
 }

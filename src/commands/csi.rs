@@ -249,9 +249,9 @@ pub fn removable(view: &View, key: (&str, &str), force: bool) -> Result<Volume, 
 /// already, and a claim that is held already, is no event.
 #[derive(Clone, Debug, Default)]
 pub struct ClaimVolume {
-    /// The claim; its time is the server's. With [`mode::GC`] and [`state::CLAIMED`] it is a signal
-    /// that moves the volume's index and nothing else (VW-12). With [`mode::DELETE`] the volume can
-    /// no longer be claimed from now on, or can be again.
+    /// The claim; its time is the server's. With [`claim_mode::GC`] and [`state::CLAIMED`] it is a
+    /// signal that moves the volume's index and nothing else (VW-12). With [`claim_mode::DELETE`]
+    /// the volume can no longer be claimed from now on, or can be again.
     pub claim: CsiVolumeClaimed,
 }
 
@@ -261,11 +261,10 @@ impl Command for ClaimVolume {
         if claim.volume_id.is_empty() {
             return Err(Refusal::bad_request("missing volume ID"));
         }
-        if !mode::is_known(claim.claim, UNSURE_LEVEL) || state::rank(claim.state).is_none() {
-            let text = format!(
-                "unknown claim mode {} or state {}",
-                claim.claim, claim.state
-            );
+        if !claim_mode::is_known(claim.mode, UNCONFIRMED_DETACH_LEVEL)
+            || state::rank(claim.state).is_none()
+        {
+            let text = format!("unknown claim mode {} or state {}", claim.mode, claim.state);
             return Err(Refusal::bad_request(text));
         }
         if claim.namespace.is_empty() {
@@ -277,10 +276,10 @@ impl Command for ClaimVolume {
         let Some(known) = csi::volume(view, key)? else {
             return Err(Refusal::by_rule(format!("volume not found: {}", key.1)));
         };
-        if claim.claim == mode::DELETE {
+        if claim.mode == claim_mode::DELETE {
             return deleting(view, claim);
         }
-        if claim.claim == mode::GC && claim.state == state::CLAIMED {
+        if claim.mode == claim_mode::GC && claim.state == state::CLAIMED {
             claim.allocation_id.clear();
             claim.node_id.clear();
             return Ok(Decision::unguarded(claim));
@@ -288,7 +287,9 @@ impl Command for ClaimVolume {
         if claim.allocation_id.is_empty() {
             return Err(Refusal::bad_request("missing allocation ID"));
         }
-        if claim.state == state::DETACH_UNCONFIRMED && !all_servers_support(view, UNSURE_LEVEL)? {
+        if claim.state == state::DETACH_UNCONFIRMED
+            && !all_servers_support(view, UNCONFIRMED_DETACH_LEVEL)?
+        {
             claim.state = state::READY_TO_FREE;
         }
         let changes = match claim.state {
@@ -329,7 +330,7 @@ impl Command for NoteGrowth {
         let event = CsiVolumeClaimed {
             namespace: self.namespace.clone(),
             volume_id: self.id.clone(),
-            claim: mode::GROWN,
+            mode: claim_mode::GROWN,
             state: match self.done {
                 0 => state::CLAIMED,
                 _ => state::READY_TO_FREE,
@@ -346,7 +347,7 @@ impl Command for NoteGrowth {
 /// A volume cannot be claimed while it is being deleted, or can be claimed again; nothing where not
 /// every server supports that.
 fn deleting(view: &View, mut claim: CsiVolumeClaimed) -> Result<Decision, Refusal> {
-    if !all_servers_support(view, UNSURE_LEVEL)? {
+    if !all_servers_support(view, UNCONFIRMED_DETACH_LEVEL)? {
         return Ok(Decision::Nothing(Reply::None));
     }
     claim.allocation_id.clear();
@@ -421,12 +422,12 @@ fn requested<'r>(
         own.map(|(_, request)| request)
     };
     let writes = own().find(|request| !request.read_only);
-    let found = match claim.claim {
-        mode::WRITE => writes,
+    let found = match claim.mode {
+        claim_mode::WRITE => writes,
         _ => writes.or_else(|| own().next()),
     };
     found.ok_or_else(|| {
-        let how = if claim.claim == mode::WRITE {
+        let how = if claim.mode == claim_mode::WRITE {
             " to write to"
         } else {
             ""
@@ -440,9 +441,9 @@ fn requested<'r>(
 
 /// A claim always has its modes (EV-11): those of the request, whatever the node says.
 fn complete(claim: &mut CsiVolumeClaimed, requested: &VolumeRequest) {
-    claim.claim = match requested.read_only {
-        true => mode::READ,
-        false => mode::WRITE,
+    claim.mode = match requested.read_only {
+        true => claim_mode::READ,
+        false => claim_mode::WRITE,
     };
     let (access, attachment) = requested.csi_modes();
     access.clone_into(&mut claim.access_mode);

@@ -38,7 +38,7 @@ fn claims(alloc: u32, mode: u8, state: u8) -> ClaimVolume {
         claim: CsiVolumeClaimed {
             volume_id: "data".into(),
             allocation_id: id(alloc),
-            claim: mode,
+            mode,
             state,
             ..CsiVolumeClaimed::default()
         },
@@ -267,11 +267,13 @@ fn csi_04_a_volume_stays_where_it_is() {
 fn csi_20_csi_21_a_claim_is_what_its_allocation_asks_for() {
     let mut world = world();
     assert_eq!(
-        world.refusal(&claims(40, mode::WRITE, state::CLAIMED)).1,
+        world
+            .refusal(&claims(40, claim_mode::WRITE, state::CLAIMED))
+            .1,
         "volume not found: data"
     );
     world.done(&registers(vec![volume("data"), volume("other")]));
-    let mut other = claims(40, mode::WRITE, state::CLAIMED);
+    let mut other = claims(40, claim_mode::WRITE, state::CLAIMED);
     other.claim.volume_id = "other".into();
     assert!(
         world
@@ -282,13 +284,13 @@ fn csi_20_csi_21_a_claim_is_what_its_allocation_asks_for() {
     world.given(plugin_on(10, false));
     assert!(
         world
-            .refusal(&claims(40, mode::WRITE, state::CLAIMED))
+            .refusal(&claims(40, claim_mode::WRITE, state::CLAIMED))
             .1
             .contains("currently unschedulable")
     );
     world.given(plugin_on(10, true));
     // What the job says counts, not what its node does.
-    let mut wide = claims(40, mode::WRITE, state::CLAIMED);
+    let mut wide = claims(40, claim_mode::WRITE, state::CLAIMED);
     wide.claim.access_mode = "multi-node-multi-writer".into();
     world.done(&wide);
     let row = world.row::<CsiVolumes>(("default", "data")).unwrap();
@@ -300,7 +302,7 @@ fn csi_20_csi_21_a_claim_is_what_its_allocation_asks_for() {
     assert!(held.timestamp > 0);
     assert!(
         world
-            .refusal(&claims(41, mode::WRITE, state::CLAIMED))
+            .refusal(&claims(41, claim_mode::WRITE, state::CLAIMED))
             .1
             .contains("max claims reached")
     );
@@ -317,7 +319,9 @@ fn csi_20_csi_21_a_claim_is_what_its_allocation_asks_for() {
 fn a_volume_is_claimed_as_it_is_offered() {
     let mut world = world_asking(vec![request("multi-node-single-writer", false)]);
     world.done(&registers(vec![volume("data")]));
-    let refusal = world.refusal(&claims(40, mode::WRITE, state::CLAIMED)).1;
+    let refusal = world
+        .refusal(&claims(40, claim_mode::WRITE, state::CLAIMED))
+        .1;
     assert!(
         refusal.contains("is not offered as file-system"),
         "{refusal}"
@@ -334,12 +338,12 @@ fn csi_16_who_asks_twice_has_one_claim_that_writes_if_he_does() {
     ] {
         let mut world = world_asking(requested);
         world.done(&registers(vec![volume("data")]));
-        world.done(&claims(40, mode::READ, state::CLAIMED));
+        world.done(&claims(40, claim_mode::READ, state::CLAIMED));
         let row = world.row::<CsiVolumes>(("default", "data")).unwrap();
         assert!(row.read_claims.is_empty());
-        assert_eq!(row.write_claims[&id(40)].claim, mode::WRITE);
+        assert_eq!(row.write_claims[&id(40)].mode, claim_mode::WRITE);
         // The other one is the same claim.
-        let again = world.decide(&claims(40, mode::WRITE, state::CLAIMED));
+        let again = world.decide(&claims(40, claim_mode::WRITE, state::CLAIMED));
         assert!(matches!(again, Ok(Decision::Nothing(_))));
     }
 }
@@ -360,17 +364,20 @@ fn csi_34_what_is_done_already_is_no_event() {
     };
     assert!(nothing(
         &world,
-        &claims(40, mode::WRITE, state::NODE_DETACHED)
+        &claims(40, claim_mode::WRITE, state::NODE_DETACHED)
     ));
-    world.done(&claims(40, mode::WRITE, state::CLAIMED));
-    assert!(nothing(&world, &claims(40, mode::WRITE, state::CLAIMED)));
+    world.done(&claims(40, claim_mode::WRITE, state::CLAIMED));
+    assert!(nothing(
+        &world,
+        &claims(40, claim_mode::WRITE, state::CLAIMED)
+    ));
     for step in [
         state::UNPUBLISHING,
         state::NODE_DETACHED,
         state::CONTROLLER_DETACHED,
         state::READY_TO_FREE,
     ] {
-        let command = claims(40, mode::GC, step);
+        let command = claims(40, claim_mode::GC, step);
         assert!(!nothing(&world, &command), "{}", state::name(step));
         world.done(&command);
         assert!(nothing(&world, &command), "{}", state::name(step));
@@ -378,7 +385,7 @@ fn csi_34_what_is_done_already_is_no_event() {
     let row = world.row::<CsiVolumes>(("default", "data")).unwrap();
     assert!(!row.in_use());
     // A signal is always an event: it is what wakes waiting workers (VW-12).
-    let signal = claims(40, mode::GC, state::CLAIMED);
+    let signal = claims(40, claim_mode::GC, state::CLAIMED);
     assert!(!nothing(&world, &signal));
     world.done(&signal);
     let after = world.row::<CsiVolumes>(("default", "data")).unwrap();
@@ -393,23 +400,28 @@ fn nothing_is_written_that_some_server_would_not_apply() {
     assert_eq!(code, Code::Unavailable);
     assert!(text.contains("every server"));
     assert_eq!(
-        world.refusal(&claims(40, mode::READ, state::CLAIMED)).0,
+        world
+            .refusal(&claims(40, claim_mode::READ, state::CLAIMED))
+            .0,
         Code::Unavailable
     );
 }
 
 #[test]
 fn what_a_server_of_before_would_refuse_is_not_written() {
-    let requested = || vec![request("single-node-writer", false)];
-    for (level, knows) in [(UNSURE_LEVEL - 1, false), (UNSURE_LEVEL, true)] {
-        let mut world = world_at(level, requested());
+    let requests = || vec![request("single-node-writer", false)];
+    for (level, knows) in [
+        (UNCONFIRMED_DETACH_LEVEL - 1, false),
+        (UNCONFIRMED_DETACH_LEVEL, true),
+    ] {
+        let mut world = world_at(level, requests());
         world.done(&registers(vec![volume("data")]));
-        world.done(&claims(40, mode::WRITE, state::CLAIMED));
-        world.done(&claims(40, mode::WRITE, state::DETACH_UNCONFIRMED));
+        world.done(&claims(40, claim_mode::WRITE, state::CLAIMED));
+        world.done(&claims(40, claim_mode::WRITE, state::DETACH_UNCONFIRMED));
         let row = world.row::<CsiVolumes>(("default", "data")).unwrap();
         assert!(!row.in_use());
         assert_eq!(row.past_claims.len(), usize::from(knows), "{level}");
-        let deletion = claims(40, mode::DELETE, state::CLAIMED);
+        let deletion = claims(40, claim_mode::DELETE, state::CLAIMED);
         let event = matches!(world.decide(&deletion).unwrap(), Decision::Event { .. });
         assert_eq!(event, knows, "{level}");
     }
@@ -419,8 +431,8 @@ fn what_a_server_of_before_would_refuse_is_not_written() {
 fn a_volume_that_is_being_deleted_is_refused_in_words_and_may_be_asked_for_again() {
     let mut world = world();
     world.done(&registers(vec![volume("data")]));
-    world.done(&claims(40, mode::DELETE, state::CLAIMED));
-    let taken = claims(40, mode::WRITE, state::CLAIMED);
+    world.done(&claims(40, claim_mode::DELETE, state::CLAIMED));
+    let taken = claims(40, claim_mode::WRITE, state::CLAIMED);
     let text = "volume \"data\" in namespace \"default\" is being deleted".to_owned();
     assert_eq!(world.refusal(&taken), (Code::Conflict, text));
     // No command removes it but the one that deleted it.
@@ -436,17 +448,17 @@ fn a_volume_that_is_being_deleted_is_refused_in_words_and_may_be_asked_for_again
         assert_eq!(refused, (Code::Unavailable, text.clone()), "{force}");
     }
     world.decide(&removal(false, true)).unwrap();
-    world.done(&claims(40, mode::DELETE, state::READY_TO_FREE));
+    world.done(&claims(40, claim_mode::DELETE, state::READY_TO_FREE));
     // Nor where the delete began since that was decided.
     let Decision::Event { event, guards } = world.decide(&removal(true, false)).unwrap() else {
         panic!("it is removed");
     };
-    world.done(&claims(40, mode::DELETE, state::CLAIMED));
+    world.done(&claims(40, claim_mode::DELETE, state::CLAIMED));
     let outcome = world.append(event, guards);
     assert!(matches!(outcome, Outcome::Rejected(_)), "{outcome:?}");
-    world.done(&claims(40, mode::DELETE, state::READY_TO_FREE));
+    world.done(&claims(40, claim_mode::DELETE, state::READY_TO_FREE));
     world.done(&taken);
-    let deletion = claims(40, mode::DELETE, state::CLAIMED);
+    let deletion = claims(40, claim_mode::DELETE, state::CLAIMED);
     let in_use = (Code::Refused, "volume in use: data".to_owned());
     assert_eq!(world.refusal(&deletion), in_use);
 }

@@ -35,7 +35,7 @@ impl Reverted {
 }
 
 /// The feature level whose events say what follows from a deployment's change.
-const SAID_LEVEL: u32 = 6;
+const FOLLOW_UP_LEVEL: u32 = 6;
 
 /// A deployment gets a status: by an operator, or by the watcher.
 #[derive(Clone, Debug)]
@@ -106,9 +106,9 @@ impl Command for SetDeploymentStatus {
             back = revert(view, &row, stamp.now, &mut update.status_description)?;
         }
         self.reverted.set(back.job.as_deref());
-        let said = all_servers_support(view, SAID_LEVEL)?;
+        let says_more = all_servers_support(view, FOLLOW_UP_LEVEL)?;
         let mut progress_by = BTreeMap::new();
-        if said && matches!(to, status::PAUSED | status::RUNNING) {
+        if says_more && matches!(to, status::PAUSED | status::RUNNING) {
             // While it is paused it cannot fail; its time is recorded all the same.
             let timed = row
                 .task_groups
@@ -128,7 +128,7 @@ impl Command for SetDeploymentStatus {
             update,
             job: back.job,
             eval,
-            submission: back.submission.filter(|_| said),
+            submission: back.submission.filter(|_| says_more),
             progress_by,
         };
         Ok(Decision::guarded(updated, guards))
@@ -222,7 +222,7 @@ impl Command for PromoteDeployment {
             groups: self.groups.clone(),
             promoted_at: stamp.now,
             eval: Some(eval_for(view, &row, self.eval_id.clone(), stamp.now)?),
-            says_paused: all_servers_support(view, SAID_LEVEL)?,
+            says_paused: all_servers_support(view, FOLLOW_UP_LEVEL)?,
         };
         Ok(Decision::unguarded(promoted))
     }
@@ -264,7 +264,7 @@ impl Command for SetDeploymentAllocHealth {
             });
         }
         self.reverted.set(back.job.as_deref());
-        let said = all_servers_support(view, SAID_LEVEL)?;
+        let says_more = all_servers_support(view, FOLLOW_UP_LEVEL)?;
         let set = DeploymentAllocHealthUpdated {
             deployment_id: row.id.clone(),
             healthy: self.healthy.clone(),
@@ -273,7 +273,7 @@ impl Command for SetDeploymentAllocHealth {
             update,
             job: back.job,
             eval: Some(eval_for(view, &row, self.eval_id.clone(), stamp.now)?),
-            submission: back.submission.filter(|_| said),
+            submission: back.submission.filter(|_| says_more),
         };
         Ok(Decision::unguarded(set))
     }

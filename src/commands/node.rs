@@ -562,8 +562,8 @@ fn known(view: &View, id: &str) -> Result<Node, Refusal> {
 }
 
 #[cfg(test)]
-#[path = "node_said_test.rs"]
-mod said_tests;
+#[path = "node_registration_test.rs"]
+mod registration_tests;
 #[cfg(test)]
 #[path = "node_test.rs"]
 mod tests;

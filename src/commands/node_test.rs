@@ -384,7 +384,7 @@ fn a_purged_node_goes_and_what_ran_there_is_looked_at_again() {
 fn what_is_said_when_a_drain_is_called_off_is_added_to_what_was_said() {
     let mut world = World::new();
     world.done(&register(10));
-    let said = |spec: Option<DrainSpec>, key: &str| UpdateNodeDrain {
+    let update = |spec: Option<DrainSpec>, key: &str| UpdateNodeDrain {
         node_id: id(10),
         spec,
         meta: BTreeMap::from([(key.to_owned(), "so".to_owned())]),
@@ -395,10 +395,10 @@ fn what_is_said_when_a_drain_is_called_off_is_added_to_what_was_said() {
         let meta = known.last_drain.unwrap().meta;
         meta.keys().cloned().collect::<Vec<_>>()
     };
-    world.done(&said(Some(DrainSpec::default()), "message"));
-    world.done(&said(None, "cancel_message"));
+    world.done(&update(Some(DrainSpec::default()), "message"));
+    world.done(&update(None, "cancel_message"));
     assert_eq!(meta(&world), ["cancel_message", "message"]);
-    world.done(&said(Some(DrainSpec::default()), "again"));
+    world.done(&update(Some(DrainSpec::default()), "again"));
     assert_eq!(meta(&world), ["again"], "another drain begins anew");
 }
 

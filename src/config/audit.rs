@@ -90,8 +90,8 @@ fn sinks(guarantee: &mut Guarantee, name: &str, r: &mut BodyReader<'_>) {
     r.labelled(name, |_, r| {
         let mut sink = Sink::default();
         overlay(&mut sink, r);
-        if let Some(said) = sink.delivery_guarantee {
-            *guarantee = said;
+        if let Some(set) = sink.delivery_guarantee {
+            *guarantee = set;
         }
     });
 }

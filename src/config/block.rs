@@ -270,7 +270,7 @@ pub struct PluginConfig {
 }
 }
 
-/// Drivers that are built in, and those that Nomad has: blocks for the latter have no effect.
+/// Drivers that are built in, and those that Nomad has: settings for the latter are refused.
 const DRIVERS: [&str; 6] = ["raw_exec", "exec", "mock_driver", "docker", "java", "qemu"];
 
 impl PluginConfig {

@@ -78,14 +78,14 @@ impl<'a> BodyReader<'a> {
         self.problems.push(Problem { location, text });
     }
 
-    /// Reads the attribute `key` onto `out`, if it is there. One that has no effect in this version
+    /// Reads the attribute `key` onto `out`, if it is there. One that this version does not support
     /// is a problem where it would change `out`.
     pub(crate) fn set<T: FromNode + Clone + PartialEq>(&mut self, key: &str, out: &mut T) {
         let advice = unsupported::advice(&self.child(key));
         self.advised(key, out, advice);
     }
 
-    /// As [`BodyReader::set`], where an attribute of this name has its effect here, if not
+    /// As [`BodyReader::set`], where an attribute of this name is supported here, if not
     /// elsewhere.
     pub(crate) fn set_here<T: FromNode + Clone + PartialEq>(&mut self, key: &str, out: &mut T) {
         self.advised(key, out, None);

@@ -417,11 +417,11 @@ mod tests {
     fn all_that_is_not_refused_in_a_block_can_be_said_in_a_file() {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("agent.json");
-        let said = all_settings();
+        let all = all_settings();
         let refused = |path: &str| super::super::advice(path).is_some();
-        let leaves = said.iter().filter(|one| {
+        let leaves = all.iter().filter(|one| {
             let within = format!("{}.", one.path);
-            !said.iter().any(|other| other.path.starts_with(&within)) && !refused(&one.path)
+            !all.iter().any(|other| other.path.starts_with(&within)) && !refused(&one.path)
         });
         // What is in blocks with labels has other places in a file.
         let labelled = ["plugin.", "client.host_volume.", "audit.sink."];

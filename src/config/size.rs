@@ -57,7 +57,7 @@ mod tests {
     fn what_is_no_size_is_refused_wherever_a_size_is_asked_for() {
         let dir = tempfile::tempdir().expect("dir");
         let path = dir.path().join("agent.hcl");
-        let said = |text: &str| {
+        let load_text = |text: &str| {
             std::fs::write(&path, text).expect("written");
             let mut config = Config::default();
             load(&mut config, std::slice::from_ref(&path))
@@ -72,7 +72,7 @@ mod tests {
             ("limits { ", "max_body_bytes_in_flight", " }"),
         ] {
             for wrong in ["1GiB", "5T", "much", "-1"] {
-                let refused = said(&format!("{before}{name} = {wrong:?}{after}"));
+                let refused = load_text(&format!("{before}{name} = {wrong:?}{after}"));
                 let reported =
                     format!("{name}: cannot be {wrong:?}. Must be a size like 512M or 10G");
                 assert!(
@@ -80,7 +80,7 @@ mod tests {
                     "{reported}"
                 );
             }
-            let taken = said(&format!("{before}{name} = \"100M\"{after}"));
+            let taken = load_text(&format!("{before}{name} = \"100M\"{after}"));
             assert!(taken.is_ok(), "{name}: {taken:?}");
         }
         let usual = Config::default().server.variables_quota;
@@ -89,11 +89,11 @@ mod tests {
             ("variables_quota = \" \"", usual),
             ("variables_quota = \"7K\"", 7_000),
         ] {
-            let quota = said(&format!("server {{ {text} }}"));
+            let quota = load_text(&format!("server {{ {text} }}"));
             let quota = quota.map(|config| config.server.variables_quota);
             assert_eq!(quota, Ok(wanted), "{text}");
         }
-        let quota = said("server { variables_quota = \"2G\" }").map(|config| config.server);
+        let quota = load_text("server { variables_quota = \"2G\" }").map(|config| config.server);
         assert_eq!(
             quota.map(|server| server.variables_quota),
             Ok(2_000_000_000)

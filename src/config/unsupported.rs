@@ -1,9 +1,12 @@
 //! Settings of Nomad's that this version does not act on.
 //!
-//! Nothing is accepted and ignored: a file that changes one of these is refused, with its place and
-//! what to do instead. Naming the value that drover works with anyway (a default, an empty or
-//! disabled block) is no change. The list follows from what is declared unsupported, and may only
-//! shrink; `drover config validate` prints it.
+//! A file that changes one of those that are [`UNSUPPORTED`] is refused, with its place and what to
+//! do instead. Naming the value that drover works with anyway (a default, an empty or disabled
+//! block) is no change. The list follows from what is declared unsupported, and may only shrink;
+//! `drover config validate -unsupported` prints it.
+//!
+//! Few are accepted although they do nothing; nothing is ignored without a word: an agent names
+//! them when it starts, and `drover config validate` does ([`without_effect`]).
 
 use super::hcl1::{HclNode, HclValue};
 use super::option;
@@ -15,7 +18,7 @@ use std::sync::LazyLock;
 pub struct Unsupported {
     /// The path of the setting or block, blocks joined by dots, labels left out.
     pub path: String,
-    /// Why it has no effect here, and what to do.
+    /// Why it is refused, or what to do instead.
     pub advice: &'static str,
 }
 
@@ -42,7 +45,7 @@ fn covers(listed: &str, path: &str) -> bool {
         .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// What to do instead of setting `path`, where that has no effect here.
+/// Why `path` is refused, or what to set instead; none where it is supported.
 pub fn advice(path: &str) -> Option<&'static str> {
     let mut plain = String::with_capacity(path.len());
     let mut label = false;
@@ -58,7 +61,7 @@ pub fn advice(path: &str) -> Option<&'static str> {
     found.map(|one| one.advice)
 }
 
-/// A setting that is taken since files name it everywhere, and does nothing here.
+/// A setting that is accepted, since files name it everywhere, and does nothing here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WithoutEffect {
     pub path: String,
@@ -79,7 +82,7 @@ const NO_ACL: &str = "no request needs a token: set acl { enabled = true }";
 const ACL_AT_HAND: &str = "a server has tokens, roles and policies itself; only an agent without \
     a server keeps what servers said of them";
 
-/// What is taken and does nothing.
+/// What of a configuration is accepted and does nothing.
 pub fn without_effect(config: &super::Config) -> Vec<WithoutEffect> {
     let usual = match config.dev {
         true => super::Config::dev(),
@@ -163,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_effect_is_refused_with_its_place_and_what_to_do() {
+    fn what_is_unsupported_is_refused_with_its_place_and_what_to_do() {
         for (text, place, part) in [
             (
                 "server {\n  redundancy_zone = \"a\"\n}",
@@ -260,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_and_does_nothing_is_named() {
+    fn what_is_accepted_and_does_nothing_is_named() {
         for mut config in [Config::default(), Config::dev()] {
             assert!(without_effect(&config).is_empty());
             config.ports.serf = 5648;

@@ -324,7 +324,7 @@ pub(crate) enum MountUser {
 }
 
 /// Reads the file of a user.
-pub(crate) async fn said(path: &Path) -> Result<MountUser, MountError> {
+pub(crate) async fn read_user(path: &Path) -> Result<MountUser, MountError> {
     match fs::read_to_string(path).await {
         Ok(text) => Ok(Mark::parse(&text).map_or(MountUser::Nothing, MountUser::Mark)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(MountUser::Gone),

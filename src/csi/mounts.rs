@@ -22,7 +22,7 @@ use tokio::fs;
 use tokio::time::timeout;
 use tonic::Code;
 
-use crate::disk::{MountUser, PluginPath, UNFINISHED, marked, names, others, said, unmarked};
+use crate::disk::{MountUser, PluginPath, UNFINISHED, marked, names, others, read_user, unmarked};
 use crate::error::{CallError, Cause, Standing};
 use crate::lines::{InLine, Lines};
 use crate::mark::whole;
@@ -419,7 +419,7 @@ impl Mounts {
             }
         };
         for user in users {
-            let looked = match said(&user).await {
+            let looked = match read_user(&user).await {
                 Ok(MountUser::Nothing) => self.forgotten(root, &user).await,
                 Ok(MountUser::Mark(mark)) if !found.all.contains(&mark) => {
                     found.all.push(mark);
@@ -446,7 +446,7 @@ impl Mounts {
         let Some(_turn) = self.lines.now(&root.users, (&namespace, &volume)) else {
             return Ok(());
         };
-        match said(user).await? {
+        match read_user(user).await? {
             MountUser::Nothing => unmarked(&root.users, user).await,
             MountUser::Mark(_) | MountUser::Gone => Ok(()),
         }

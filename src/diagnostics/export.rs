@@ -226,14 +226,14 @@ async fn journal(
     let read = tokio::time::timeout(PATIENCE, out.read(&mut first)).await;
     let read = read.unwrap_or(Ok(usize::MAX));
     if let Ok(0) = read {
-        let mut said = String::new();
+        let mut stderr = String::new();
         let mut heard = (&mut err).take(PIECE as u64);
         let ended = async {
-            let _ = heard.read_to_string(&mut said).await;
+            let _ = heard.read_to_string(&mut stderr).await;
             child.wait().await.is_ok_and(|status| status.success())
         };
         if !tokio::time::timeout(PATIENCE, ended).await.unwrap_or(false) {
-            let text = format!("the journal of {name} cannot be read: {}", said.trim());
+            let text = format!("the journal of {name} cannot be read: {}", stderr.trim());
             return Err(Refusal::not_found(text));
         }
     }

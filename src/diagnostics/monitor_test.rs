@@ -14,7 +14,7 @@ pub(crate) async fn turn() -> impl Drop {
     turn
 }
 
-fn requested(level: &str) -> MonitorRequest {
+fn monitor_request(level: &str) -> MonitorRequest {
     MonitorRequest {
         log_level: level.into(),
         ..MonitorRequest::default()
@@ -43,13 +43,13 @@ fn logged<T>(work: impl FnOnce() -> T) -> T {
 #[tokio::test]
 async fn mod_23_each_listener_is_shown_its_level_in_its_form_whatever_the_log_shows() {
     let _turn = turn().await;
-    let mut debug = listen(&requested("debug")).unwrap();
-    let mut warn = listen(&requested("WARN")).unwrap();
-    let mut off = listen(&requested("off")).unwrap();
+    let mut debug = listen(&monitor_request("debug")).unwrap();
+    let mut warn = listen(&monitor_request("WARN")).unwrap();
+    let mut off = listen(&monitor_request("off")).unwrap();
     let json = MonitorRequest {
         log_json: true,
         log_include_location: true,
-        ..requested("")
+        ..monitor_request("")
     };
     let mut json = listen(&json).unwrap();
     logged(|| {
@@ -87,14 +87,14 @@ async fn mod_23_each_listener_is_shown_its_level_in_its_form_whatever_the_log_sh
     assert!(end["line_number"].as_u64().unwrap() > 0);
     let alive = off.recv().await.unwrap();
     assert_eq!(alive, FileFrame::default(), "nothing but that it is alive");
-    let error = listen(&requested("loud")).unwrap_err();
+    let error = listen(&monitor_request("loud")).unwrap_err();
     assert_eq!(error, Refusal::bad_request("Unknown log level: loud"));
 }
 
 #[tokio::test]
 async fn mod_23_who_is_slow_is_told_how_much_is_missing_and_where() {
     let _turn = turn().await;
-    let mut rx = listen(&requested("info")).unwrap();
+    let mut rx = listen(&monitor_request("info")).unwrap();
     let many = LINES + 77;
     logged(|| {
         for n in 0..many {
@@ -118,7 +118,7 @@ async fn mod_23_who_is_slow_is_told_how_much_is_missing_and_where() {
 #[tokio::test]
 async fn mod_23_a_long_line_comes_in_pieces_and_bytes_are_bounded_too() {
     let _turn = turn().await;
-    let mut rx = listen(&requested("info")).unwrap();
+    let mut rx = listen(&monitor_request("info")).unwrap();
     let long = "x".repeat(PIECE + 10);
     logged(|| {
         tracing::info!("{long}");
@@ -138,9 +138,9 @@ async fn mod_23_a_long_line_comes_in_pieces_and_bytes_are_bounded_too() {
 async fn mod_23_so_many_may_listen_and_who_left_is_gone() {
     let _turn = turn().await;
     let all: Vec<_> = (0..MOST)
-        .map(|_| listen(&requested("error")).unwrap())
+        .map(|_| listen(&monitor_request("error")).unwrap())
         .collect();
-    let error = listen(&requested("error")).unwrap_err();
+    let error = listen(&monitor_request("error")).unwrap_err();
     assert_eq!(error.code, Code::TooManyRequests, "{error}");
     let text = LineForm {
         json: false,
@@ -154,5 +154,5 @@ async fn mod_23_so_many_may_listen_and_who_left_is_gone() {
         LevelFilter::OFF,
         "nothing is made for nobody"
     );
-    listen(&requested("error")).unwrap();
+    listen(&monitor_request("error")).unwrap();
 }

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::*;
 use drover_testkit::until;
 
-fn requested(profile: &str, debug: i64) -> ProfileRequest {
+fn profile_request(profile: &str, debug: i64) -> ProfileRequest {
     ProfileRequest {
         profile: profile.to_owned(),
         seconds: 1,
@@ -34,7 +34,9 @@ async fn mod_23_a_profile_shows_where_the_time_goes_one_at_a_time_and_ends_with_
     // A machine that is busy elsewhere may leave a second without a sample.
     let mut found = String::new();
     for _ in 0..10 {
-        let text = profile(&requested("profile", 1)).await.expect("a profile");
+        let text = profile(&profile_request("profile", 1))
+            .await
+            .expect("a profile");
         found = String::from_utf8(text.payload).expect("text");
         if found.contains("spends_time_here") {
             break;
@@ -48,18 +50,20 @@ async fn mod_23_a_profile_shows_where_the_time_goes_one_at_a_time_and_ends_with_
 
     let long = ProfileRequest {
         seconds: LONGEST,
-        ..requested("profile", 0)
+        ..profile_request("profile", 0)
     };
     let other = tokio::spawn(async move { profile(&long).await });
     until("it began", || TURN.available_permits() == 0).await;
-    let refused = profile(&requested("profile", 0))
+    let refused = profile(&profile_request("profile", 0))
         .await
         .expect_err("one at a time");
     assert_eq!(refused.code, Code::TooManyRequests, "{refused}");
     other.abort();
     let free = TURN.acquire().await.expect("never closed");
     drop(free);
-    let tool = profile(&requested("profile", 0)).await.expect("a profile");
+    let tool = profile(&profile_request("profile", 0))
+        .await
+        .expect("a profile");
     assert_eq!(tool.payload[..2], [0x1f, 0x8b], "gzip");
     assert_eq!(tool.headers["Content-Type"], "application/octet-stream");
     STOP.store(true, Ordering::Relaxed);
@@ -69,7 +73,7 @@ async fn mod_23_a_profile_shows_where_the_time_goes_one_at_a_time_and_ends_with_
 #[tokio::test]
 async fn mod_23_what_is_no_profile_is_said() {
     let error = |name: &str| {
-        let request = requested(name, 0);
+        let request = profile_request(name, 0);
         async move {
             let error = profile(&request).await.expect_err("refused");
             (crate::net::status(error.code), error.message)
@@ -93,11 +97,11 @@ async fn mod_23_what_is_no_profile_is_said() {
     }
     let request = ProfileRequest {
         seconds: LONGEST + 1,
-        ..requested("profile", 0)
+        ..profile_request("profile", 0)
     };
     let error = profile(&request).await.expect_err("refused");
     assert_eq!(error.message, "seconds must be 1 to 300");
-    let words = profile(&requested("cmdline", 0))
+    let words = profile(&profile_request("cmdline", 0))
         .await
         .expect("the command");
     let first = std::env::args().next().expect("a name");
@@ -106,9 +110,11 @@ async fn mod_23_what_is_no_profile_is_said() {
             .expect("text")
             .starts_with(&first)
     );
-    let threads = profile(&requested("goroutine", 0)).await.expect("threads");
+    let threads = profile(&profile_request("goroutine", 0))
+        .await
+        .expect("threads");
     assert_eq!(threads.payload[..2], [0x1f, 0x8b]);
-    let threads = profile(&requested("threadcreate", 2))
+    let threads = profile(&profile_request("threadcreate", 2))
         .await
         .expect("threads");
     let text = String::from_utf8(threads.payload).expect("text");

@@ -386,8 +386,8 @@ mod tests {
     #[test]
     fn mod_23_what_a_job_says_that_is_sensitive_is_not_told() {
         let mut job = secrets_of(Job::SHAPE);
-        let said = job.to_string().matches("canary").count();
-        assert!(said > 20, "{said}");
+        let count = job.to_string().matches("canary").count();
+        assert!(count > 20, "{count}");
         json(&mut job);
         let reported = format!("{job:#}");
         let line = reported.lines().find(|line| line.contains("canary"));

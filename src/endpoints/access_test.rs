@@ -29,7 +29,7 @@ const OPEN: [&str; 6] = [
 ];
 
 /// Calls a method, whichever kind it is, whatever it answers.
-async fn requested(
+async fn call_method(
     served: &crate::rpc::service::Service<ClientEndpoints>,
     name: &str,
     (node, token): (&str, &str),
@@ -79,7 +79,7 @@ async fn acl_18_auth_01_auth_12_csi_20_no_method_answers_who_is_not_who_it_asks_
         if matches!(access, Public | NewNode) {
             open.push(name);
             // Whatever is answered: who calls is found out.
-            let _ = requested(&served, name, ("", ROOT), &about).await;
+            let _ = call_method(&served, name, ("", ROOT), &about).await;
             continue;
         }
         for who in [
@@ -106,7 +106,7 @@ async fn acl_18_auth_01_auth_12_csi_20_no_method_answers_who_is_not_who_it_asks_
             if proves {
                 continue;
             }
-            let answer = requested(&served, name, who, &about).await;
+            let answer = call_method(&served, name, who, &about).await;
             let denied = matches!(&answer, Err(error) if error.code == Code::PermissionDenied);
             assert!(denied, "{name} by {node:?} {token:?}: {answer:?}");
             tried += 1;
@@ -115,7 +115,7 @@ async fn acl_18_auth_01_auth_12_csi_20_no_method_answers_who_is_not_who_it_asks_
         if name == CsiVolumeUnpublish::NAME {
             continue;
         }
-        let answer = requested(&served, name, (id, NODE), &about).await;
+        let answer = call_method(&served, name, (id, NODE), &about).await;
         let denied = matches!(&answer, Err(error) if error.code == Code::PermissionDenied);
         let of_others =
             matches!(access, Token(_) | Management) || access.to_string() == super::SERVER;

@@ -61,20 +61,20 @@ pub(super) async fn forward(
     requested: ForwardRequest,
     stream: Duplex,
 ) -> Result<(), Refusal> {
-    let said = requested.address.parse::<SocketAddr>();
+    let address = requested.address.parse::<SocketAddr>();
     let mut peer = Peer::default();
     if endpoints.is_server(&call) {
         let unreadable = |_| Refusal::bad_request("Address is no ip:port");
         // Over a socket of its machine's, there is none.
         if !requested.address.is_empty() {
-            peer.address = Some(said.map_err(unreadable)?);
+            peer.address = Some(address.map_err(unreadable)?);
         }
     } else {
         endpoints.authorize_node(&call, &call.node).await?;
         let unknown = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         peer.address = Some(SocketAddr::new(call.addr.parse().unwrap_or(unknown), 0));
         // Over a socket of its machine's, there is none.
-        let first = said.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |said| said.ip());
+        let first = address.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), |address| address.ip());
         peer.behind = Some(first);
     }
     tokio::spawn(endpoints.web()?.answer(peer, stream));

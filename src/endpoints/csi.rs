@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use drover_events::csi::{CsiVolumeClaimed, mode, state};
+use drover_events::csi::{CsiVolumeClaimed, claim_mode, state};
 use drover_events::model::status::DEFAULT_NAMESPACE;
 use drover_projections::query::csi;
 use drover_projections::tables::allocs::Allocs;
@@ -39,7 +39,7 @@ pub(super) async fn claim(
         .authorize_server_or_node(&call, &requested.node_id)
         .await?
         .into_origin();
-    if requested.claim >= mode::GC {
+    if requested.mode >= claim_mode::GC {
         return Err(Refusal::permission_denied());
     }
     check_ids((&requested.volume_id, &requested.allocation_id))?;
@@ -48,7 +48,7 @@ pub(super) async fn claim(
         volume_id: requested.volume_id,
         allocation_id: requested.allocation_id,
         node_id: requested.node_id,
-        claim: requested.claim,
+        mode: requested.mode,
         access_mode: requested.access_mode,
         attachment_mode: requested.attachment_mode,
         ..CsiVolumeClaimed::default()
@@ -150,7 +150,7 @@ fn as_unpublish(requested: CsiVolumeClaimRequest) -> CsiVolumeUnpublishRequest {
         claim: Some(NamedClaim {
             allocation_id: requested.allocation_id,
             node_id: requested.node_id,
-            mode: requested.claim,
+            mode: requested.mode,
             ..NamedClaim::default()
         }),
     }

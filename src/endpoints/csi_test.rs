@@ -1,6 +1,6 @@
 //! Which node may take and give back what (CSI-20, CSI-21).
 
-use drover_events::csi::{mode, state};
+use drover_events::csi::{claim_mode, state};
 use drover_events::model::{CsiInfo, CsiVolume, CsiVolumeCapability, Node, VolumeRequest};
 use drover_projections::tables::allocs::Allocs;
 use drover_projections::tables::csi_volumes::CsiVolumes;
@@ -155,7 +155,7 @@ fn claim(node: &str, alloc: &str) -> CsiVolumeClaimRequest {
         volume_id: "data".into(),
         allocation_id: alloc.to_owned(),
         node_id: node.to_owned(),
-        claim: mode::WRITE,
+        mode: claim_mode::WRITE,
         ..CsiVolumeClaimRequest::default()
     }
 }
@@ -196,7 +196,7 @@ async fn csi_20_a_node_takes_and_gives_back_for_its_own_allocations_only() {
             .unwrap_err(),
     );
     let mut sign = claim(&node, &alloc);
-    sign.claim = mode::GC;
+    sign.mode = claim_mode::GC;
     denied(world.call::<CsiVolumeClaim>(own, sign).await.unwrap_err());
     let unknown = claim(&node, "99999999-2222-4333-8444-555555555555");
     let refused = world

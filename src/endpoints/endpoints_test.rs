@@ -101,11 +101,11 @@ impl World {
             node_id: id(),
             ..Default::default()
         };
-        let mut said = Vec::new();
+        let mut answers = Vec::new();
         macro_rules! refused {
             ($method:ident, $request:expr) => {
                 let answer = self.call::<$method>(who, $request).await.map(drop);
-                said.push((<$method as Rpc>::NAME, answer.unwrap_err()));
+                answers.push((<$method as Rpc>::NAME, answer.unwrap_err()));
             };
         }
         let specific = || NodeSpecificRequest {
@@ -153,7 +153,7 @@ impl World {
                 id: "x".into(),
             }
         );
-        said
+        answers
     }
 }
 

@@ -66,7 +66,7 @@ fn named(namespace: String) -> String {
 }
 
 /// The volume of a request; its namespace counts, or else the request's (NS-03).
-fn requested(
+fn requested_volume(
     endpoints: &ClientEndpoints,
     (volume, namespace): (Option<HostVolume>, String),
     asker: &Asker,
@@ -94,7 +94,7 @@ pub(super) async fn create(
     let asker = asker(&endpoints, &call).await?;
     let (right, warnings) = (Ns::HostVolumeCreate, warnings(request.policy_override));
     let of = (request.volume, request.namespace);
-    let (volume, allowed) = requested(&endpoints, of, &asker, right)?;
+    let (volume, allowed) = requested_volume(&endpoints, of, &asker, right)?;
     let volumes = Arc::clone(&endpoints.server.host_volumes);
     let work = async move { volumes.create(volume, allowed.origin()).await };
     let (volume, index) = spawn_detached(work).await??;
@@ -114,7 +114,7 @@ pub(super) async fn register(
     let asker = asker(&endpoints, &call).await?;
     let (right, warnings) = (Ns::HostVolumeRegister, warnings(request.policy_override));
     let of = (request.volume, request.namespace);
-    let (volume, allowed) = requested(&endpoints, of, &asker, right)?;
+    let (volume, allowed) = requested_volume(&endpoints, of, &asker, right)?;
     let volumes = Arc::clone(&endpoints.server.host_volumes);
     let work = async move { volumes.register(volume, allowed.origin()).await };
     let (volume, index) = spawn_detached(work).await??;

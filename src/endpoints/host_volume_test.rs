@@ -128,13 +128,13 @@ async fn a_token_makes_shows_and_deletes_what_it_may() {
     assert_eq!(all.volumes.len(), 2);
     let one = world.call::<HostVolumeList>(root, listed(&shown.id)).await;
     assert_eq!(one.unwrap().volumes[0].name, "data");
-    let requested = |min_query_index| HostVolumeGetRequest {
+    let get_request = |min_query_index| HostVolumeGetRequest {
         id: shown.id.clone(),
         min_query_index,
         ..HostVolumeGetRequest::default()
     };
     let known = world
-        .call::<HostVolumeGet>(root, requested(0))
+        .call::<HostVolumeGet>(root, get_request(0))
         .await
         .unwrap();
     assert_eq!(known.volume.unwrap().id, shown.id);
@@ -144,7 +144,7 @@ async fn a_token_makes_shows_and_deletes_what_it_may() {
         ..HostVolumeDeleteRequest::default()
     };
     let (waited, deleted) = tokio::join!(
-        world.call::<HostVolumeGet>(root, requested(known.index)),
+        world.call::<HostVolumeGet>(root, get_request(known.index)),
         world.call::<HostVolumeDelete>(root, deletes),
     );
     assert!(deleted.unwrap().index > known.index);
@@ -215,10 +215,10 @@ async fn who_has_no_right_is_refused_whatever_he_asks() {
     // Neither a token without the right, nor a node, nor an anonymous caller.
     let node = (world.node.as_str(), NODE);
     for who in [("", CI), ("", ""), node, ("", "no-token")] {
-        let mut said = Vec::new();
+        let mut answers = Vec::new();
         macro_rules! asks {
             ($($method:ident($request:expr),)*) => {$(
-                said.push(world.call::<$method>(who, $request).await.map(drop));
+                answers.push(world.call::<$method>(who, $request).await.map(drop));
             )*};
         }
         asks! {
@@ -241,7 +241,7 @@ async fn who_has_no_right_is_refused_whatever_he_asks() {
                 claim_id: id.clone(),
             }),
         }
-        for answer in said {
+        for answer in answers {
             let code = answer.expect_err("it is refused").code;
             assert_eq!(code, Code::PermissionDenied, "{who:?}");
         }

@@ -107,11 +107,11 @@ async fn give(world: &World, secret: &str, rules: &str) {
 
 /// What each method answers to a token; none where it is done.
 async fn answers(world: &World, token: &str) -> Vec<(&'static str, Option<Code>)> {
-    let mut said = Vec::new();
+    let mut answers = Vec::new();
     macro_rules! ask {
         ($($method:ident($requested:expr)),* $(,)?) => {$(
             let answer = world.call::<$method>(("", token), $requested).await;
-            said.push(($method::NAME, answer.err().map(|error| error.code)));
+            answers.push(($method::NAME, answer.err().map(|error| error.code)));
         )*};
     }
     let one = || VolumesRequest {
@@ -169,7 +169,7 @@ async fn answers(world: &World, token: &str) -> Vec<(&'static str, Option<Code>)
         PluginDelete(named()),
         CsiVolumeUnpublish(released),
     );
-    said
+    answers
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -16,7 +16,7 @@ use crate::rpc::service::{Access, Call, Service};
 struct Servers {
     away: AtomicBool,
     busy: AtomicBool,
-    requested: Mutex<BTreeMap<&'static str, usize>>,
+    calls: Mutex<BTreeMap<&'static str, usize>>,
     tokens: Mutex<BTreeMap<String, AclToken>>,
     roles: Mutex<BTreeMap<String, AclRole>>,
     policies: Mutex<BTreeMap<String, AclPolicy>>,
@@ -32,12 +32,12 @@ impl Servers {
         if self.busy.load(Ordering::Relaxed) {
             return Err(Refusal::new(Code::TooManyRequests, "too much").after(2));
         }
-        *self.requested.lock().entry(name).or_default() += 1;
+        *self.calls.lock().entry(name).or_default() += 1;
         Ok(answer())
     }
 
-    fn requested(&self, name: &'static str) -> usize {
-        self.requested.lock().get(name).copied().unwrap_or_default()
+    fn calls(&self, name: &'static str) -> usize {
+        self.calls.lock().get(name).copied().unwrap_or_default()
     }
 
     fn policy(&self, name: &str, rules: &str, index: u64) {
@@ -178,7 +178,7 @@ async fn acl_10_mod_22_a_token_of_nothing_but_a_role_is_what_the_servers_say_and
         );
     }
     for kind in ["token", "roles", "policies"] {
-        assert_eq!(servers.requested(kind), 1, "{kind}");
+        assert_eq!(servers.calls(kind), 1, "{kind}");
     }
     // Who gives no token is who the servers' policy says.
     assert!(!reads_logs(&asks(&gate, "").await));
@@ -222,7 +222,7 @@ async fn acl_10_mod_22_what_changes_counts_in_time_and_what_was_known_while_serv
 
 /// How often servers were queried for tokens, roles and policies.
 fn questions(servers: &Servers) -> [usize; 3] {
-    ["token", "roles", "policies"].map(|kind| servers.requested(kind))
+    ["token", "roles", "policies"].map(|kind| servers.calls(kind))
 }
 
 #[tokio::test]
@@ -331,7 +331,7 @@ async fn auth_06_a_workload_is_what_the_servers_say_while_its_time_lasts() {
     use drover_events::actor::ActorKind;
     const SIGNED: &str = "a.b.c";
     let servers = servers();
-    let (kept, requested) = (gate(&servers, KEPT), gate(&servers, Duration::ZERO));
+    let (kept, unkept) = (gate(&servers, KEPT), gate(&servers, Duration::ZERO));
     let none = asks(&kept, SIGNED).await;
     assert_eq!(none.refusal, Some(Rejection::Unknown));
     assert!(!kept.keeps(SIGNED), "it may be signed in the next moment");
@@ -351,8 +351,8 @@ async fn auth_06_a_workload_is_what_the_servers_say_while_its_time_lasts() {
     servers.workloads.lock().extend(signed);
     let ended = asks(&kept, "o.v.er").await;
     assert_eq!(ended.refusal, Some(Rejection::Expired));
-    servers.requested.lock().clear();
-    for gate in [&kept, &requested] {
+    servers.calls.lock().clear();
+    for gate in [&kept, &unkept] {
         for _ in 0..2 {
             let who = asks(gate, SIGNED).await;
             assert!(reads_logs(&who) && !who.is_management());
@@ -367,25 +367,19 @@ async fn auth_06_a_workload_is_what_the_servers_say_while_its_time_lasts() {
         }
     }
     assert_eq!(
-        servers.requested("workload"),
+        servers.calls("workload"),
         3,
         "the one that keeps it asks once"
     );
-    assert_eq!(servers.requested("token"), 0, "it is no token's secret");
-    assert!(kept.keeps(SIGNED) && !requested.keeps(SIGNED));
+    assert_eq!(servers.calls("token"), 0, "it is no token's secret");
+    assert!(kept.keeps(SIGNED) && !unkept.keeps(SIGNED));
     // No server says otherwise; and then one does.
     servers.away.store(true, Ordering::Relaxed);
-    assert!(
-        reads_logs(&asks(&requested, SIGNED).await),
-        "what was known"
-    );
+    assert!(reads_logs(&asks(&unkept, SIGNED).await), "what was known");
     servers.away.store(false, Ordering::Relaxed);
     servers.policy("broken", "no policy {", 9);
-    assert!(
-        !reads_logs(&asks(&requested, SIGNED).await),
-        "it might deny"
-    );
+    assert!(!reads_logs(&asks(&unkept, SIGNED).await), "it might deny");
     servers.workloads.lock().clear();
-    let ended = asks(&requested, SIGNED).await;
+    let ended = asks(&unkept, SIGNED).await;
     assert_eq!(ended.refusal, Some(Rejection::Unknown));
 }

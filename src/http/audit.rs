@@ -322,7 +322,7 @@ fn wanted(query: &Query) -> Result<OutcomeFilter, Refusal> {
     match query.text("outcome") {
         "" | "all" => Ok(OutcomeFilter::All),
         "applied" => Ok(OutcomeFilter::Applied),
-        "refused" => Ok(OutcomeFilter::Refused),
+        "refused" => Ok(OutcomeFilter::Rejected),
         other => Err(Refusal::bad_request(format!(
             "outcome {other:?} is none of applied, refused, all"
         ))),

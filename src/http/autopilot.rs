@@ -8,7 +8,7 @@ use drover_projections::tables::autopilot_config::AutopilotConfigTable;
 use super::answer::Answer;
 use super::front::Read;
 use super::gate::Write;
-use super::known;
+use super::ignored;
 use super::list::storage;
 use crate::commands::cluster::SetAutopilotConfig;
 use crate::error::Refusal;
@@ -91,7 +91,7 @@ fn without_effect(
         ("MinQuorum", config.min_quorum != own.min_quorum),
     ];
     let changed = changed.into_iter().filter(|(_, changed)| *changed);
-    changed.map(|(name, _)| known::field(name))
+    changed.map(|(name, _)| ignored::field(name))
 }
 
 /// `GET /v1/operator/autopilot/health`: 429 while something is wrong.

@@ -120,7 +120,7 @@ fn requests(of: &Things, node: &str) -> Vec<(&'static str, String)> {
     all
 }
 
-async fn requested(both: &Both, token: &str, (method, target): (&str, &str)) -> Reply {
+async fn send(both: &Both, token: &str, (method, target): (&str, &str)) -> Reply {
     let body = match method {
         "GET" => String::new(),
         _ => body(&both.blue).to_string(),
@@ -157,7 +157,7 @@ async fn nothing_of_another_namespace_is_read_or_changed_by_its_id() {
                 continue;
             }
             let target = queried(target, namespace, &node);
-            let reply = requested(&both, "all:red", (method, &target)).await;
+            let reply = send(&both, "all:red", (method, &target)).await;
             let what = format!("{method} {target}: {} {}", reply.status, reply.text());
             match reply.status {
                 403 | 404 => {}
@@ -187,8 +187,8 @@ async fn who_has_the_right_in_its_namespace_reads_and_changes_it_by_its_id() {
         .partition(|(method, _)| *method == "GET");
     for (method, target) in &reads {
         let target = queried(target, "blue", &node);
-        let may = requested(&both, "all:blue", (method, &target)).await;
-        let manager = requested(&both, "root", (method, &target)).await;
+        let may = send(&both, "all:blue", (method, &target)).await;
+        let manager = send(&both, "root", (method, &target)).await;
         let what = format!("{target}: {} {}", may.status, may.text());
         assert_ne!(may.status, 403, "{what}");
         assert_eq!(may.status, manager.status, "{what}");
@@ -199,7 +199,7 @@ async fn who_has_the_right_in_its_namespace_reads_and_changes_it_by_its_id() {
     }
     for (method, target) in &writes {
         let target = queried(target, "blue", &node);
-        let may = requested(&both, "all:blue", (method, &target)).await;
+        let may = send(&both, "all:blue", (method, &target)).await;
         let what = format!("{method} {target}: {} {}", may.status, may.text());
         assert!(!matches!(may.status, 403 | 404), "{what}");
     }

@@ -194,8 +194,8 @@ async fn auth_08_a_call_that_a_request_stands_behind_is_counted_once() {
         let own = counts.iter().filter(|(series, _)| series.contains(WHO));
         own.map(|(_, count)| count).sum()
     };
-    let requested = VolumeListRequest::default;
-    methods.by::<VolumeList>(WHO, requested()).await.unwrap();
+    let list_request = VolumeListRequest::default;
+    methods.by::<VolumeList>(WHO, list_request()).await.unwrap();
     assert_eq!(requests().await, 0, "the call is what counts");
     assert_eq!(h.seen(WHO, "/v1/volumes?type=csi").await.status, 200);
     assert_eq!(requests().await, 1);

@@ -126,8 +126,8 @@ async fn every_node_has_its_score_or_the_reason_it_was_refused() {
     ] {
         let node = of_node(&explained, number);
         assert_eq!(node["Refused"], step, "{node:#}");
-        let said = node["Reason"].as_str().expect("a reason");
-        assert!(said.contains(reason), "{said}");
+        let text = node["Reason"].as_str().expect("a reason");
+        assert!(text.contains(reason), "{text}");
         assert!(node["Score"].is_null());
     }
     h.stop().await;

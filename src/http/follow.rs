@@ -76,7 +76,7 @@ async fn handed_on(
         return refused(error);
     }
     let incoming = Incoming::from_parts(parts, body);
-    let requested = forward::requested(&incoming);
+    let requested = forward::forward_request(&incoming);
     let stream = leading
         .caller
         .reach_whom::<ServerForward>(&leading.leader, &requested, LOOKING);

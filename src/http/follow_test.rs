@@ -364,8 +364,8 @@ async fn mod_30_a_session_is_taken_up_at_the_server_that_asks_for_it() {
     assert_ne!(servers.first().unwrap(), here);
     let mut session = sessions.dial(&node).await.unwrap();
     session.outflow.message(&"who is there").unwrap();
-    let said: String = session.inflow.message().await.unwrap();
-    assert_eq!(said, "who is there");
+    let message: String = session.inflow.message().await.unwrap();
+    assert_eq!(message, "who is there");
     session.outflow.end();
     standing.abort();
     world.stop().await;

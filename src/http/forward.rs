@@ -60,13 +60,13 @@ pub(super) async fn send(
     incoming: Incoming,
     looking: Duration,
 ) -> Result<Response, Refusal> {
-    let requested = requested(&incoming);
+    let requested = forward_request(&incoming);
     let stream = caller.reach::<ServerForward>(&requested, looking).await;
     over(stream.map_err(unreached)?, incoming).await
 }
 
 /// The call to a server that is to answer a request.
-pub(super) fn requested(incoming: &Incoming) -> ForwardRequest {
+pub(super) fn forward_request(incoming: &Incoming) -> ForwardRequest {
     let address = incoming.extensions().get::<Remote>();
     ForwardRequest {
         address: address.map_or_else(String::new, |remote| remote.0.to_string()),

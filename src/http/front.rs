@@ -22,7 +22,7 @@ use super::request::Request;
 use super::requested::RequestTrace;
 use super::sight::Sight;
 use super::state::{Api, Settings};
-use super::{auth, cors, gzip, known, measure, pretty, requests};
+use super::{auth, cors, gzip, ignored, measure, pretty, requests};
 use crate::commands::Command;
 use crate::error::{Refusal, panic_text};
 use crate::identity::Identity;
@@ -327,7 +327,7 @@ where
 /// is taken in.
 pub(super) async fn admit(api: &Api, request: &mut Request, access: Access) -> Result<(), Refusal> {
     if auth::token(request).is_some() && !api.gate.is_guarded() {
-        request.query.ignore([known::header("X-Nomad-Token")]);
+        request.query.ignore([ignored::header("X-Nomad-Token")]);
     }
     request.identity = identity(api, request).await?;
     if !request.called {
@@ -432,7 +432,7 @@ impl Outline {
     pub(super) fn of(parts: &mut Parts) -> Self {
         let query = Query::parse(parts.uri.query()).ok();
         if let Some(query) = &query {
-            query.ignore(known::headers(&parts.headers));
+            query.ignore(ignored::headers(&parts.headers));
             parts.extensions.insert(query.clone());
         }
         let query = query.unwrap_or_default();
@@ -452,7 +452,7 @@ impl Outline {
             ..400 => self.query.ignored(),
             _ => Vec::new(),
         };
-        (!names.is_empty()).then(|| (known::HEADER, known::joined(&names)))
+        (!names.is_empty()).then(|| (ignored::HEADER, ignored::joined(&names)))
     }
 }
 

@@ -256,8 +256,8 @@ async fn what_a_node_may_have_made_although_it_failed_stays_pending() {
             .put("/v1/volume/host/create", &volume(&format!("v{n}")))
             .await;
         assert_eq!(failed.status, 503, "{}", failed.text());
-        let said = "which may have it: say the same again with this id, or delete it";
-        assert!(failed.text().ends_with(said), "{}", failed.text());
+        let end = "which may have it: say the same again with this id, or delete it";
+        assert!(failed.text().ends_with(end), "{}", failed.text());
         let left = h.get("/v1/volumes?type=host").await.json();
         assert_eq!(left.as_array().map(Vec::len), Some(1), "{code:?}: {left}");
         let id = left[0]["ID"].as_str().unwrap();

@@ -60,7 +60,7 @@ fn incoming(token: &str) -> Incoming {
     request.body(Body::from("{}")).unwrap()
 }
 
-async fn said(response: Response<Body>) -> (u16, String) {
+async fn status_and_text(response: Response<Body>) -> (u16, String) {
     let status = response.status().as_u16();
     let body = to_bytes(response.into_body(), 1 << 20).await.unwrap();
     (status, String::from_utf8(body.to_vec()).unwrap())
@@ -100,7 +100,7 @@ async fn auth_03_handlers_of_every_kind_are_given_who_asks() {
             front::upload(api(), request(), anyone, upload).await,
         ];
         for (number, answer) in answers.into_iter().enumerate() {
-            let (status, text) = said(answer).await;
+            let (status, text) = status_and_text(answer).await;
             if wanted.is_null() {
                 // A token that is none never gets as far.
                 assert_eq!((status, text.as_str()), (403, "Permission denied"));

@@ -42,7 +42,7 @@ fn path(hashes: &[Hash]) -> Value {
 }
 
 /// A number that a request must give.
-fn requested(read: &Read<'_>, name: &str) -> Result<u64, Refusal> {
+fn required_number(read: &Read<'_>, name: &str) -> Result<u64, Refusal> {
     let number = read.request.query.number(name)?;
     number.ok_or_else(|| Refusal::bad_request(format!("the parameter {name} is missing")))
 }
@@ -75,7 +75,7 @@ pub(super) fn keys(read: &Read<'_>) -> Result<Answer, Refusal> {
 
 /// `GET /v1/log/proof/inclusion?event=N[&until=M]`: the event at N is in the log that ends at M.
 pub(super) fn inclusion(read: &Read<'_>) -> Result<Answer, Refusal> {
-    let (index, until) = (requested(read, "event")?, until(read, "until")?);
+    let (index, until) = (required_number(read, "event")?, until(read, "until")?);
     let proof = offload(|| read.api.ledger.inclusion(index, until)).map_err(refusal)?;
     Answer::json(&json!({
         "Index": index,
@@ -89,7 +89,7 @@ pub(super) fn inclusion(read: &Read<'_>) -> Result<Answer, Refusal> {
 
 /// `GET /v1/log/proof/consistency?from=N[&to=M]`: the log up to N is the beginning of that up to M.
 pub(super) fn consistency(read: &Read<'_>) -> Result<Answer, Refusal> {
-    let (from, to) = (requested(read, "from")?, until(read, "to")?);
+    let (from, to) = (required_number(read, "from")?, until(read, "to")?);
     let proof = offload(|| read.api.ledger.consistency(from, to)).map_err(refusal)?;
     Answer::json(&json!({
         "From": from,
@@ -149,7 +149,7 @@ fn tile_name(name: &str) -> Option<(u32, u64, u64)> {
 /// `GET /v1/log/entries?from=N[&to=M]`: what the leaves are made of, from N on, as many as fit: for
 /// each the length of its body (u32, big endian), then the body.
 pub(super) fn entries(read: &Read<'_>) -> Result<Answer, Refusal> {
-    let (from, to) = (requested(read, "from")?, until(read, "to")?);
+    let (from, to) = (required_number(read, "from")?, until(read, "to")?);
     if from > to {
         let text = format!("from is {from}, which is above {to}");
         return Err(Refusal::bad_request(text));

@@ -37,8 +37,8 @@ mod forward;
 mod front;
 mod gate;
 pub mod gzip;
+mod ignored;
 mod jobs;
-mod known;
 mod list;
 mod log;
 mod measure;
@@ -165,7 +165,7 @@ fn new_id() -> String {
 pub use client::far::Near;
 pub use edge::{Edge, edge};
 pub use follow::{Leading, follow};
-pub(crate) use known::{HEADER as IGNORED, MEANS_NOTHING};
+pub(crate) use ignored::{HEADER as IGNORED, MEANS_NOTHING};
 pub use proxies::through;
 pub(crate) use query::encode;
 pub use rendered::Rendered;

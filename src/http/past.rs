@@ -330,20 +330,20 @@ mod tests {
         written.expect("it is taken");
         log.commit(9, Bytes::new());
         log.sync().expect("it is durable");
-        let begins = |said: &str| {
-            let query = Query::parse(Some(&format!("since={said}"))).expect("a query");
+        let begins = |text: &str| {
+            let query = Query::parse(Some(&format!("since={text}"))).expect("a query");
             since(&log, &query, "since", 9).map_err(|error| error.code)
         };
         let [before, among, later] =
             [5, 12, 16].map(|second: u8| format!("1970-01-01T00:00:{second:02}Z"));
-        for (said, index) in [
+        for (since, index) in [
             ("", None),
             (&*before, Some(0)),
             (&among, Some(2)),
             (&later, Some(6)),
             ("3", Some(3)),
         ] {
-            assert_eq!(begins(said), Ok(index), "{said:?}");
+            assert_eq!(begins(since), Ok(index), "{since:?}");
         }
         let dropped = log.purge(
             4,
@@ -352,7 +352,7 @@ mod tests {
         );
         dropped.expect("it is taken");
         log.sync().expect("it is durable");
-        for (said, begin) in [
+        for (since, begin) in [
             ("", Ok(None)),
             (&*before, Err(Code::Gone)),
             (&among, Err(Code::Gone)),
@@ -360,7 +360,7 @@ mod tests {
             ("3", Err(Code::Gone)),
             ("5", Ok(Some(5))),
         ] {
-            assert_eq!(begins(said), begin, "{said:?}");
+            assert_eq!(begins(since), begin, "{since:?}");
         }
     }
 

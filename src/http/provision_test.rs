@@ -143,7 +143,7 @@ pub(super) fn volume(name: &str) -> Value {
     }]})
 }
 
-fn said(reply: &Reply) -> (u16, String) {
+fn status_and_text(reply: &Reply) -> (u16, String) {
     (reply.status, reply.text())
 }
 
@@ -165,7 +165,7 @@ async fn csi_46_volumes_and_snapshots_are_made_and_deleted_at_their_plugin() {
     );
     let other = h.put("/v1/volume/csi/other/create", &volume("new")).await;
     assert_eq!(
-        said(&other),
+        status_and_text(&other),
         (400, "Volume ID does not match request path".to_owned())
     );
     let snapshot = json!({"Snapshots": [{"SourceVolumeID": "new", "Name": "s"}]});
@@ -183,14 +183,14 @@ async fn csi_46_volumes_and_snapshots_are_made_and_deleted_at_their_plugin() {
             "",
         )
         .await;
-    assert_eq!(said(&gone), (200, String::new()));
+    assert_eq!(status_and_text(&gone), (200, String::new()));
     let listed = h
         .get("/v1/volumes/external?plugin_id=p&per_page=3&next_token=x")
         .await;
     assert_eq!(listed.json()["NextToken"], "after-x-3");
     let listed = h.get("/v1/volumes/snapshot?plugin_id=p").await;
     let cannot = "plugin \"p\" does not list snapshots".to_owned();
-    assert_eq!(said(&listed), (500, cannot));
+    assert_eq!(status_and_text(&listed), (500, cannot));
     let deleted = h.ask("DELETE", "/v1/volume/csi/new/delete", "").await;
     assert_eq!((deleted.status, deleted.text()), (200, String::new()));
     assert_eq!(h.get("/v1/volume/csi/new").await.status, 404);
@@ -245,7 +245,7 @@ async fn csi_01_no_verb_takes_an_empty_body_list_or_id() {
         ("DELETE", "/v1/volume/csi/", "", "resource not found"),
     ] {
         let reply = h.ask(method, target, body).await;
-        let (status, reported) = said(&reply);
+        let (status, reported) = status_and_text(&reply);
         if !(400..500).contains(&status) || !reported.contains(text) {
             wrong.push(format!("{method} {target} {body}: {status} {reported}"));
         }
@@ -276,12 +276,19 @@ async fn csi_39_what_cannot_be_done_is_refused_in_words() {
         ),
     ] {
         let reply = h.ask("DELETE", target, "").await;
-        assert_eq!(said(&reply), (status, text.to_owned()), "{target}");
+        assert_eq!(
+            status_and_text(&reply),
+            (status, text.to_owned()),
+            "{target}"
+        );
     }
     let none = h
         .put("/v1/volume/csi/x/create", &json!({"Volumes": []}))
         .await;
-    assert_eq!(said(&none), (400, "missing volume definition".to_owned()));
+    assert_eq!(
+        status_and_text(&none),
+        (400, "missing volume definition".to_owned())
+    );
     assert!(
         requested.0.lock().is_empty(),
         "nothing of it came to the plugin"
@@ -290,12 +297,15 @@ async fn csi_39_what_cannot_be_done_is_refused_in_words() {
     let free = h
         .ask("DELETE", "/v1/volume/csi/new/detach?node=nowhere", "")
         .await;
-    assert_eq!(said(&free), (500, "Unknown node \"nowhere\"".to_owned()));
+    assert_eq!(
+        status_and_text(&free),
+        (500, "Unknown node \"nowhere\"".to_owned())
+    );
     let request = hyper::Request::delete("/v1/volume/csi/new/delete")
         .header("X-Nomad-CSI-Secrets", "bad=yes,password=other")
         .body(http_body_util::Full::default())
         .unwrap();
     let refused = h.send(request).await;
     let text = "controller delete volume: DeleteVolume: PermissionDenied: no";
-    assert_eq!(said(&refused), (500, text.to_owned()));
+    assert_eq!(status_and_text(&refused), (500, text.to_owned()));
 }

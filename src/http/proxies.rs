@@ -15,11 +15,11 @@ use crate::net::{Peer, Proxies};
 pub fn through(routes: Router, proxies: Proxies) -> Router {
     match proxies.is_empty() {
         true => routes,
-        false => routes.layer(from_fn_with_state(Arc::new(proxies), requested)),
+        false => routes.layer(from_fn_with_state(Arc::new(proxies), set_client_address)),
     }
 }
 
-async fn requested(
+async fn set_client_address(
     State(proxies): State<Arc<Proxies>>,
     mut request: Request,
     next: Next,

@@ -9,7 +9,7 @@ use drover_events::model::status::DEFAULT_NAMESPACE;
 use parking_lot::Mutex;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-use super::known;
+use super::ignored;
 use crate::error::Refusal;
 
 /// The decoded parameters of a request, in order, and which of them were read.
@@ -65,7 +65,7 @@ impl Query {
         let read = self.0.read.load(Ordering::Relaxed);
         let unread = |(at, (name, _)): &(usize, &(String, String))| {
             let heard = *at < 64 && read >> at & 1 == 1;
-            !heard && !known::EVERYWHERE.contains(&name.as_str())
+            !heard && !ignored::EVERYWHERE.contains(&name.as_str())
         };
         let pairs = self.0.pairs.iter().enumerate().filter(unread);
         let mut names: Vec<String> = pairs.map(|(_, (name, _))| name.clone()).collect();
@@ -301,31 +301,31 @@ impl ReadOptions {
 
     /// `index`: answer only once the resource is beyond it.
     pub(super) fn index(&self) -> u64 {
-        self.requested("index");
+        self.note_read("index");
         self.index
     }
 
     /// `wait`, nanoseconds; 0 means the default.
     pub(super) fn wait(&self) -> i64 {
-        self.requested("wait");
+        self.note_read("wait");
         self.wait
     }
 
     /// `prefix` of the id.
     pub(super) fn prefix(&self) -> &str {
-        self.requested("prefix");
+        self.note_read("prefix");
         &self.prefix
     }
 
     /// Rows on a page, 0 for all.
     pub(super) fn per_page(&self) -> u32 {
-        self.requested("per_page");
+        self.note_read("per_page");
         self.per_page
     }
 
     /// Where the page starts.
     pub(super) fn next_token(&self) -> &str {
-        self.requested("next_token");
+        self.note_read("next_token");
         &self.next_token
     }
 
@@ -339,13 +339,13 @@ impl ReadOptions {
 
     /// The filter expression.
     pub(super) fn filter(&self) -> &str {
-        self.requested("filter");
+        self.note_read("filter");
         &self.filter
     }
 
     /// Descending order.
     pub(super) fn reverse(&self) -> bool {
-        self.requested("reverse");
+        self.note_read("reverse");
         self.reverse
     }
 
@@ -355,7 +355,8 @@ impl ReadOptions {
         self.filter.is_empty() && self.query.peek("diffs").is_empty()
     }
 
-    fn requested(&self, name: &str) {
+    /// What was read before counts as acted on from now on.
+    fn note_read(&self, name: &str) {
         let _ = self.query.get(name);
     }
 }
@@ -387,7 +388,7 @@ mod tests {
     fn every_option_is_read() {
         let all = "index=7&wait=60000ms&stale&namespace=%2A&prefix=a+b&per_page=3&next_token=t\
             &filter=ID%3D%3Dx&reverse=true";
-        let wanted = said(&ReadOptions {
+        let wanted = fields_of(&ReadOptions {
             index: 7,
             wait: 60_000_000_000,
             namespace: "*".to_owned(),
@@ -399,15 +400,15 @@ mod tests {
             stale: true,
             ..ReadOptions::default()
         });
-        assert_eq!(said(&options(all).unwrap()), wanted);
-        let none = said(&ReadOptions {
+        assert_eq!(fields_of(&options(all).unwrap()), wanted);
+        let none = fields_of(&ReadOptions {
             namespace: "default".to_owned(),
             ..ReadOptions::default()
         });
-        assert_eq!(said(&options("").unwrap()), none);
+        assert_eq!(fields_of(&options("").unwrap()), none);
         // Each by itself changes its own field and no other.
         for part in all.split('&') {
-            let one = said(&options(part).unwrap());
+            let one = fields_of(&options(part).unwrap());
             let changed = one.iter().zip(&none).filter(|(one, none)| one != none);
             assert_eq!(changed.count(), 1, "{part}");
         }
@@ -416,7 +417,7 @@ mod tests {
     }
 
     /// Every field by name: a new one is not forgotten here.
-    fn said(options: &ReadOptions) -> Vec<String> {
+    fn fields_of(options: &ReadOptions) -> Vec<String> {
         let ReadOptions {
             query: _,
             index,

@@ -229,7 +229,7 @@ async fn called(router: &Router, token: &str, target: &str) -> RateReport {
 /// Headers by which proxies say for whom they forward say nothing here: any caller can send them.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn auth_02_auth_09_where_a_request_comes_from_is_not_what_its_headers_say() {
-    const SAID: [(&str, &str); 5] = [
+    const FORWARDED: [(&str, &str); 5] = [
         ("x-forwarded-for", "10.0.0.2"),
         ("forwarded", "for=10.0.0.2"),
         ("x-real-ip", "10.0.0.2"),
@@ -238,11 +238,11 @@ async fn auth_02_auth_09_where_a_request_comes_from_is_not_what_its_headers_say(
     ];
     let server = Harness::start().await;
     let (routes, rates) = limited(&server, one(0, 1, 0));
-    let said = |from: &str, request: hyper::http::request::Builder| {
+    let from_caller = |from: &str, request: hyper::http::request::Builder| {
         let from: SocketAddr = format!("{from}:4").parse().unwrap();
         let request = request.header("x-nomad-token", "root");
-        let said = SAID.iter();
-        said.fold(request.extension(Remote(from)), |request, (name, value)| {
+        let headers = FORWARDED.iter();
+        headers.fold(request.extension(Remote(from)), |request, (name, value)| {
             request.header(*name, *value)
         })
     };
@@ -250,7 +250,7 @@ async fn auth_02_auth_09_where_a_request_comes_from_is_not_what_its_headers_say(
     // is.
     let mut refused = false;
     for _ in 0..ENOUGH {
-        let request = said("10.0.0.1", hyper::Request::get("/v1/nodes"));
+        let request = from_caller("10.0.0.1", hyper::Request::get("/v1/nodes"));
         let answer = reported(&routes, request.body(Body::empty()).unwrap()).await;
         refused = answer.status == 429;
         if refused {
@@ -262,7 +262,7 @@ async fn auth_02_auth_09_where_a_request_comes_from_is_not_what_its_headers_say(
     assert_eq!(other.status, 200, "{}", other.text);
     // Nor is it written down that the caller came from there.
     rates.limit(PerSecond::default());
-    let request = said("10.0.0.3", hyper::Request::put("/v1/jobs"));
+    let request = from_caller("10.0.0.3", hyper::Request::put("/v1/jobs"));
     let request = request.body(Body::from(job("web").to_string())).unwrap();
     let written = reported(&routes, request).await;
     assert_eq!(written.status, 200, "{}", written.text);

@@ -226,14 +226,18 @@ async fn the_beginning_of_an_id_may_be_a_number() {
     let index = h.submit(Given(event.into())).await;
     let seen = h.get("/v1/audit/trace?id=65374321").await.json();
     assert!(tree(&seen).contains_key(&index), "{seen:#}");
-    for (id_of, said) in [
+    for (id_of, expected) in [
         ("6537432", "has not happened yet"),
         ("65374322", "has not happened yet"),
         ("event:65374321", "has not happened yet"),
         ("eval:653743210", "names no"),
     ] {
         let refused = h.get(&format!("/v1/audit/trace?id={id_of}")).await;
-        assert!(refused.text().contains(said), "{id_of}: {}", refused.text());
+        assert!(
+            refused.text().contains(expected),
+            "{id_of}: {}",
+            refused.text()
+        );
     }
     h.stop().await;
 }

@@ -13,7 +13,7 @@ use hyper::{HeaderMap, Method};
 use serde::de::DeserializeOwned;
 
 use super::decoded::{DECODED, SHORT};
-use super::known;
+use super::ignored;
 use super::measure::{self, Asker};
 use super::query::{self, Query};
 use crate::error::Refusal;
@@ -197,7 +197,7 @@ impl Request {
         let read = gojson::from_slice_naming(&self.body);
         let (body, unknown) = read.map_err(|e| Refusal::bad_request(e.to_string()))?;
         self.query
-            .ignore(unknown.iter().map(|path| known::field(path)));
+            .ignore(unknown.iter().map(|path| ignored::field(path)));
         Ok(body)
     }
 

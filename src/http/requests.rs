@@ -177,7 +177,7 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
         return Err(Refusal::not_found(text));
     };
     offload(|| {
-        let requested = requested(read, log)?;
+        let requested = request_query(read, log)?;
         let listing = crate::requests::list(&**log, &requested).map_err(unread)?;
         let beginning = crate::requests::beginning(&**log).map_err(unread)?;
         let mut pieces = Pieces::default();
@@ -196,7 +196,7 @@ fn unread(error: LogError) -> Refusal {
     Refusal::internal(format!("log error: {text}"))
 }
 
-fn requested(read: &Read<'_>, log: &LogEngine) -> Result<RequestQuery, Refusal> {
+fn request_query(read: &Read<'_>, log: &LogEngine) -> Result<RequestQuery, Refusal> {
     let query = &read.request.query;
     let class = match query.text("class") {
         "" => None,

@@ -233,7 +233,7 @@ async fn every_route_of_nomads_is_answered() {
         ("E", text(&alloc["EvalID"])),
         ("D", text(&deployment["ID"])),
     ];
-    let mut requested = 0;
+    let mut calls = 0;
     for (methods, route) in ROUTES {
         let mut target = (*route).to_owned();
         for (letter, id) in ids.iter().chain(&more) {
@@ -242,29 +242,29 @@ async fn every_route_of_nomads_is_answered() {
                 .replace(&format!("={letter}"), &format!("={id}"));
         }
         for method in methods.split(' ') {
-            requested += 1;
+            calls += 1;
             let body = match target.as_str() {
                 "/v1/var/app" => json!({"Items": {"a": "b"}}).to_string(),
                 _ => String::new(),
             };
             let (status, text) = reported(&h, method, &target, &body).await;
-            let said = format!("{method} {target}: {status} {text}");
-            assert_ne!(status, 405, "{said}");
+            let what = format!("{method} {target}: {status} {text}");
+            assert_ne!(status, 405, "{what}");
             // There is no machine behind the node of this allocation.
             if status == 404 && text == "No path to node" {
-                assert!(route.contains("/A"), "{said}");
+                assert!(route.contains("/A"), "{what}");
             } else if status == 404 {
                 let missing = MISSING.iter().find(|(path, _)| path == route);
-                let (_, words) = missing.unwrap_or_else(|| panic!("{said}"));
-                assert_eq!((method, text.as_str()), ("GET", *words), "{said}");
+                let (_, words) = missing.unwrap_or_else(|| panic!("{what}"));
+                assert_eq!((method, text.as_str()), ("GET", *words), "{what}");
             }
             let words = ["not supported by this version: ", "Nomad Enterprise only"];
             let of_no_client = *route == "/v1/agent/servers" && method == "GET";
             if status == 501 && !of_no_client {
-                assert!(words.iter().any(|words| text.contains(words)), "{said}");
+                assert!(words.iter().any(|words| text.contains(words)), "{what}");
             }
         }
     }
-    assert!(requested > 250, "{requested}");
+    assert!(calls > 250, "{calls}");
     h.stop().await;
 }

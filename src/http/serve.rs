@@ -260,11 +260,11 @@ impl Front {
     async fn first(&self, arrival: Arrival) {
         let visitor = self.visitor(arrival.peer.clone(), &arrival.stop);
         let line = visitor.line.clone();
-        self.requested(arrival, visitor).await;
+        self.serve_requests(arrival, visitor).await;
         line.ended().await;
     }
 
-    async fn requested(&self, arrival: Arrival, visitor: Visitor) {
+    async fn serve_requests(&self, arrival: Arrival, visitor: Visitor) {
         let mut reported = std::pin::pin!(reloaded(reloads_of(&arrival), PARTING));
         let Arrival {
             stream, due, stop, ..
@@ -318,9 +318,9 @@ impl Front {
             stop,
             ..
         } = arrival;
-        let mut said = [0; PREFACE.len()];
-        let begun = timeout_at(due, stream.read_exact(&mut said)).await;
-        if !matches!(begun, Ok(Ok(_))) || said != *PREFACE {
+        let mut first = [0; PREFACE.len()];
+        let begun = timeout_at(due, stream.read_exact(&mut first)).await;
+        if !matches!(begun, Ok(Ok(_))) || first != *PREFACE {
             return tracing::trace!(%peer, "no HTTP/2 in time");
         }
         let visitor = self.visitor(peer, &stop);
@@ -433,9 +433,9 @@ mod tests {
             .await
             .unwrap();
         let (mut second, refused) = ask();
-        let mut said = String::new();
-        second.read_to_string(&mut said).await.unwrap();
-        assert!(said.starts_with("HTTP/1.1 429"), "{said}");
+        let mut answer = String::new();
+        second.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 429"), "{answer}");
         drop(second);
         refused.await.unwrap();
         // A connection that ends makes space for another.
@@ -443,9 +443,9 @@ mod tests {
         served.await.unwrap();
         let (mut third, _) = ask();
         third.write_all(b"nonsense\r\n\r\n").await.unwrap();
-        let mut said = String::new();
-        third.read_to_string(&mut said).await.unwrap();
-        assert!(said.starts_with("HTTP/1.1 400"), "{said}");
+        let mut answer = String::new();
+        third.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 400"), "{answer}");
     }
 
     #[tokio::test]

@@ -68,13 +68,13 @@ async fn acl_18_auth_06_what_was_signed_of_a_workload_is_it_while_it_lives_whoev
     }
     let reported = who(&tasks).await.unwrap();
     let claims = reported.claims.expect("it is told what was signed of it");
-    let said = [
+    let claimed = [
         &claims.namespace,
         &claims.job_id,
         &claims.allocation_id,
         &claims.task_name,
     ];
-    assert_eq!(said, ["default", "web", &alloc, "t"]);
+    assert_eq!(claimed, ["default", "web", &alloc, "t"]);
     assert!(reported.acl_token.is_none() && reported.client_id.is_empty());
     assert_eq!(
         (&*reported.tls_name, &*reported.remote_ip),

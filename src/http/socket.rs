@@ -239,7 +239,7 @@ pub(super) fn same_origin(headers: &HeaderMap) -> Result<(), Refusal> {
 mod tests {
     use super::*;
 
-    fn requested(headers: &[(&'static str, &str)]) -> Parts {
+    fn upgrade_request(headers: &[(&'static str, &str)]) -> Parts {
         let mut request = hyper::Request::get("/");
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -264,11 +264,13 @@ mod tests {
         ] {
             let some = whole.iter().enumerate().filter(|(at, _)| *at != missing);
             let some: Vec<_> = some.map(|(_, pair)| *pair).collect();
-            let refused = Upgrade::of(&mut requested(&some)).err().expect("refused");
+            let refused = Upgrade::of(&mut upgrade_request(&some))
+                .err()
+                .expect("refused");
             assert_eq!(crate::net::status(refused.code), 400);
             assert!(refused.message.contains(text), "{}", refused.message);
         }
-        let mut put = requested(&whole);
+        let mut put = upgrade_request(&whole);
         put.method = Method::HEAD;
         assert!(Upgrade::of(&mut put).is_err());
     }
@@ -288,14 +290,14 @@ mod tests {
             ("null", "a.example", false),
             ("", "", false),
         ] {
-            let parts = requested(&[("origin", origin), ("host", host)]);
+            let parts = upgrade_request(&[("origin", origin), ("host", host)]);
             assert_eq!(same_origin(&parts.headers).is_ok(), same, "{origin} {host}");
         }
         assert!(
-            same_origin(&requested(&[("host", "a")]).headers).is_ok(),
+            same_origin(&upgrade_request(&[("host", "a")]).headers).is_ok(),
             "no browser"
         );
-        assert!(same_origin(&requested(&[("origin", "http://a")]).headers).is_err());
+        assert!(same_origin(&upgrade_request(&[("origin", "http://a")]).headers).is_err());
     }
 
     #[test]

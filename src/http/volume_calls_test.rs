@@ -10,7 +10,7 @@ use crate::proposer::Origin;
 
 pub(super) const DEFAULT: &str = "default";
 
-pub(super) fn said(reply: &Reply) -> (u16, String) {
+pub(super) fn status_and_text(reply: &Reply) -> (u16, String) {
     (reply.status, reply.text())
 }
 
@@ -39,7 +39,7 @@ async fn csi_02_what_its_plugin_does_not_confirm_is_nowhere_and_is_no_event() {
         let reply = world.h.put(&target, &one(&volume)).await;
         assert_eq!(reply.status, 500, "{}", reply.text());
         assert!(reply.text().contains(text), "{}", reply.text());
-        assert_eq!(said(&world.h.get(&target).await).0, 404);
+        assert_eq!(status_and_text(&world.h.get(&target).await).0, 404);
     };
     let text =
         "controller validate volume: ValidateVolumeCapabilities: NotFound: no volume \"bad\"";
@@ -123,7 +123,7 @@ async fn csi_06_whatever_describes_a_volume_is_held_to_the_same_rules() {
                 "{target} {text}: {}",
                 reply.text()
             );
-            reported.push(said(&reply));
+            reported.push(status_and_text(&reply));
         }
         assert!(
             reported.iter().all(|one| *one == reported[0]),
@@ -271,7 +271,7 @@ async fn live(world: &World, volume: &Value, grows: bool) {
         .unwrap();
     let target = format!("/v1/volume/csi/{id}/delete");
     let gone = world.h.ask("DELETE", &target, "").await;
-    assert_eq!(said(&gone), (200, String::new()));
+    assert_eq!(status_and_text(&gone), (200, String::new()));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::gate_test::namespaces;
 use super::harness::Harness;
-use super::volume_calls_test::{DEFAULT, one, said};
+use super::volume_calls_test::{DEFAULT, one, status_and_text};
 use super::volume_world_test::{World, volume};
 use crate::commands::csi::ClaimVolume;
 use crate::commands::node::UpdateNodeStatus;
@@ -136,8 +136,8 @@ async fn vw_01_evaluations_are_processed_while_the_watcher_waits_for_a_plugin() 
     world.claim(place, &alloc, false).await.unwrap();
     let held = world.requested.held_detaches().await;
     world.alloc_is(&alloc, "complete").await;
-    let requested = || so(world.requested.names().contains(&"NodeDetachVolume"));
-    eventually("the watcher to ask", LONG, requested)
+    let is_detaching = || so(world.requested.names().contains(&"NodeDetachVolume"));
+    eventually("the watcher to call", LONG, is_detaching)
         .await
         .unwrap();
     let registered = world.h.register("web").await.json();
@@ -167,7 +167,10 @@ async fn csi_42_a_volume_removed_by_force_is_neither_unmounted_nor_detached() {
     let alloc = world.user(place, false).await;
     world.claim(place, &alloc, false).await.unwrap();
     let text = "volume in use: data".to_owned();
-    assert_eq!(said(&world.h.ask("DELETE", forced, "").await), (500, text));
+    assert_eq!(
+        status_and_text(&world.h.ask("DELETE", forced, "").await),
+        (500, text)
+    );
     // No server reaches the node while its allocation is taken for lost.
     node_is(&world, "down").await;
     let path = format!("/v1/allocation/{alloc}");
@@ -175,10 +178,13 @@ async fn csi_42_a_volume_removed_by_force_is_neither_unmounted_nor_detached() {
         .until(&path, |alloc| alloc["ClientStatus"] == "lost")
         .await;
     assert_eq!(
-        said(&world.h.ask("DELETE", forced, "").await),
+        status_and_text(&world.h.ask("DELETE", forced, "").await),
         (200, String::new())
     );
-    assert_eq!(said(&world.h.get("/v1/volume/csi/data").await).0, 404);
+    assert_eq!(
+        status_and_text(&world.h.get("/v1/volume/csi/data").await).0,
+        404
+    );
     node_is(&world, "ready").await;
     // The watcher has followed what was before when it has freed what comes after.
     let place = (DEFAULT, "other");
@@ -203,8 +209,9 @@ async fn job_12_by_force_a_plugin_detaches_what_nobody_claims_and_nothing_that_s
     let world = World::open().await;
     world.register(DEFAULT, "data").await;
     let target = format!("/v1/volume/csi/data/detach?node={}", world.node);
-    let detach =
-        async |force: &str| said(&world.h.ask("DELETE", &format!("{target}{force}"), "").await);
+    let detach = async |force: &str| {
+        status_and_text(&world.h.ask("DELETE", &format!("{target}{force}"), "").await)
+    };
     let text = format!("volume \"data\" has no claims on node \"{}\"", world.node);
     for force in ["", "&force=false"] {
         assert_eq!(detach(force).await, (500, text.clone()), "{force}");
@@ -242,7 +249,7 @@ async fn csi_09_no_answer_and_no_byte_of_the_log_has_a_secret() {
     claim.claim.namespace = DEFAULT.into();
     claim.claim.volume_id = "data".into();
     claim.claim.allocation_id.clone_from(&alloc);
-    claim.claim.claim = drover_events::csi::mode::WRITE;
+    claim.claim.mode = drover_events::csi::claim_mode::WRITE;
     claim.claim.state = drover_events::csi::state::UNPUBLISHING;
     world.h.submit(claim).await;
     let shown: Vec<_> = world.requested.names();

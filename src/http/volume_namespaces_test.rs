@@ -1,6 +1,6 @@
 //! Volumes of several namespaces over HTTP: each is in its own, whatever is called the same.
 
-use drover_events::csi::{mode, state};
+use drover_events::csi::{claim_mode, state};
 use drover_events::model::Namespace;
 use drover_projections::tables::allocs::Allocs;
 use drover_projections::tables::csi_volumes::CsiVolumes;
@@ -22,13 +22,13 @@ async fn ns_03_ns_05_a_volume_is_looked_up_in_the_namespace_of_the_request_and_n
     let made = h.by("root", "PUT", put, &body).await;
     assert_eq!(made.status, 200, "{}", made.text());
     assert_eq!(made.json()["Volumes"][0]["Namespace"], "red");
-    let said = "volume not found: data";
+    let not_found = "volume not found: data";
     for (method, path, status, text) in [
         ("GET", "data", 404, "volume not found"),
         ("GET", "data/explain", 404, "volume not found"),
-        ("DELETE", "data", 500, said),
-        ("DELETE", "data/delete", 500, said),
-        ("DELETE", "data/detach", 500, said),
+        ("DELETE", "data", 500, not_found),
+        ("DELETE", "data/delete", 500, not_found),
+        ("DELETE", "data/detach", 500, not_found),
     ] {
         for namespace in ["blue", "default"] {
             let target = format!("/v1/volume/csi/{path}?namespace={namespace}&node=n");
@@ -79,7 +79,7 @@ async fn signalled(h: &Harness) -> Vec<[String; 2]> {
     let reported = h.get(list).await.json();
     let payloads = reported.as_array().expect("a list").iter();
     let payloads = payloads.map(|entry| &entry["Payload"]);
-    let signs = payloads.filter(|payload| payload["Claim"] == mode::GC);
+    let signs = payloads.filter(|payload| payload["Claim"] == claim_mode::GC);
     let word = |value: &Value| value.as_str().expect("a word").to_owned();
     let places = signs.map(|payload| ["Namespace", "VolumeID"].map(|name| word(&payload[name])));
     places.collect()

@@ -194,7 +194,7 @@ const ROUTES: &[Route] = &[
     ),
 ];
 
-async fn requested(world: &World, token: &str, route: &Route, namespace: &str) -> Reply {
+async fn send(world: &World, token: &str, route: &Route, namespace: &str) -> Reply {
     let (method, target, body, ..) = route;
     let target = target.replace("NODE", &world.node);
     let sign = if target.contains('?') { '&' } else { '?' };
@@ -217,7 +217,7 @@ async fn csi_17_each_route_asks_for_one_of_its_rights_and_for_the_plugin_where_o
                 let token = format!("{right}{level}");
                 let what = format!("{token}: {method} {target}");
                 let before = world.index();
-                let reply = requested(&world, &token, route, "red").await;
+                let reply = send(&world, &token, route, "red").await;
                 if !let_in {
                     assert_eq!(reply.status, 403, "{what}: {}", reply.text());
                     assert_eq!(world.index(), before, "{what}: it is in the log");
@@ -228,7 +228,7 @@ async fn csi_17_each_route_asks_for_one_of_its_rights_and_for_the_plugin_where_o
                 // What was removed is there again for the next.
                 world.register("red", "data").await;
                 // The right is one in its namespace.
-                let reply = requested(&world, &token, route, "blue").await;
+                let reply = send(&world, &token, route, "blue").await;
                 assert_eq!(reply.status, 403, "{what} in blue: {}", reply.text());
             }
         }
@@ -354,7 +354,7 @@ async fn job_08_csi_19_whoever_registers_a_job_may_mount_its_volumes() {
         ("csi-mount-volume plugin:read", true),
     ] {
         let route = ROUTES.iter().find(|route| route.1.contains("detach"));
-        let reply = requested(&world, token, route.unwrap(), "red").await;
+        let reply = send(&world, token, route.unwrap(), "red").await;
         assert_eq!(reply.status != 403, admitted, "{token}: {}", reply.text());
     }
     for (token, status) in [

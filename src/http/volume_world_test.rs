@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use drover_events::csi::{CsiVolumeClaimed, mode};
+use drover_events::csi::{CsiVolumeClaimed, claim_mode};
 use drover_events::gojson::Map;
 use drover_events::model::{
     Allocation, CsiControllerInfo, CsiInfo, CsiNodeInfo, CsiSnapshot, CsiVolumeExternalStub,
@@ -352,7 +352,11 @@ impl World {
             namespace: namespace.to_owned(),
             volume_id: volume.to_owned(),
             allocation_id: alloc.to_owned(),
-            claim: if read_only { mode::READ } else { mode::WRITE },
+            mode: if read_only {
+                claim_mode::READ
+            } else {
+                claim_mode::WRITE
+            },
             ..CsiVolumeClaimed::default()
         };
         let volumes = &self.h.server.volumes;

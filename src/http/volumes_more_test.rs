@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use drover_events::csi::{mode, state};
+use drover_events::csi::{claim_mode, state};
 use drover_events::gojson::Map;
 use drover_events::model::{
     Allocation, CsiInfo, HostVolume, HostVolumeCapability, Namespace, TaskCsiPluginConfig,
@@ -103,7 +103,7 @@ pub(super) fn claim(volume: &str, alloc: &str, to: u8) -> ClaimVolume {
     claim.claim.namespace = "default".into();
     claim.claim.volume_id = volume.into();
     claim.claim.allocation_id = alloc.into();
-    claim.claim.claim = mode::WRITE;
+    claim.claim.mode = claim_mode::WRITE;
     claim.claim.state = to;
     claim
 }

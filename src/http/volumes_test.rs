@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use drover_events::csi::{mode, state};
+use drover_events::csi::{claim_mode, state};
 use drover_events::gojson::Map;
 use drover_events::model::{CsiControllerInfo, CsiInfo, CsiNodeInfo, CsiVolume, VolumeRequest};
 use drover_projections::tables::csi_volumes::CsiVolumes;
@@ -240,7 +240,7 @@ async fn csi_47_ev_19_who_holds_a_volume_is_shown_and_a_node_lists_those_of_its_
     claim.claim.namespace = key.0.into();
     claim.claim.volume_id = key.1.into();
     claim.claim.allocation_id.clone_from(&alloc);
-    claim.claim.claim = mode::WRITE;
+    claim.claim.mode = claim_mode::WRITE;
     h.submit(claim).await;
     let shown = h.get("/v1/volume/csi/data").await.json();
     assert_eq!(shown["WriteAllocs"], json!({alloc.clone(): null}));
@@ -345,7 +345,7 @@ fn held(alloc: &str) -> ClaimVolume {
     held.claim.namespace = "default".into();
     held.claim.volume_id = "data".into();
     held.claim.allocation_id = alloc.to_owned();
-    held.claim.claim = mode::WRITE;
+    held.claim.mode = claim_mode::WRITE;
     held
 }
 
@@ -390,7 +390,7 @@ async fn csi_31_what_keeps_a_volume_from_who_has_claimed_it_is_explained() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn csi_31_what_settles_and_what_is_being_deleted_is_explained() {
+async fn csi_31_an_unconfirmed_detach_and_a_deletion_are_explained() {
     let h = with_controller().await;
     let alloc = place(&h).await;
     h.submit(held(&alloc)).await;
@@ -400,7 +400,7 @@ async fn csi_31_what_settles_and_what_is_being_deleted_is_explained() {
     let (reported, _) = first_reported(&h, "data").await;
     assert_eq!(
         (&reported["AllocationID"], &reported["State"]),
-        (&json!(alloc), &json!("settling"))
+        (&json!(alloc), &json!("detach-unconfirmed"))
     );
     assert_eq!(
         reported["WaitsFor"],
@@ -410,7 +410,7 @@ async fn csi_31_what_settles_and_what_is_being_deleted_is_explained() {
     let mut deleted = ClaimVolume::default();
     deleted.claim.namespace = "default".into();
     deleted.claim.volume_id = "other".into();
-    deleted.claim.claim = mode::DELETE;
+    deleted.claim.mode = claim_mode::DELETE;
     h.submit(deleted).await;
     let (reported, _) = first_reported(&h, "other").await;
     assert_eq!(

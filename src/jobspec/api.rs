@@ -24,8 +24,8 @@ impl ApiJob {
         }
     }
 
-    /// From the API's JSON form: field names in any case, durations in
-    /// nanoseconds or as text. What is no field is left out, and named by [`ApiJob::unknown`].
+    /// From API JSON: field names in any case, durations in nanoseconds or as text. What is no
+    /// field is left out, and named by [`ApiJob::unknown`].
     ///
     /// # Errors
     /// The first field of the wrong type, with its path.
@@ -33,18 +33,20 @@ impl ApiJob {
         let mut unknown = Unknown::default();
         let read = normal::read(Job::SHAPE, json, &mut unknown);
         Ok(ApiJob {
-            fields: read.map_err(|error| error.below(|| "Job".to_owned()))?,
+            fields: read.map_err(|error| error.under(|| "Job".to_owned()))?,
             unknown: unknown.paths("Job"),
         })
     }
 
-    /// Fills in every default: the canonical form, which is what is stored and compared.
+    /// Fills in the defaults that a client fills in; what a server adds comes with
+    /// [`ApiJob::into_model`].
     pub fn canonicalise(&mut self) {
         canonical::job(&mut self.fields);
     }
 
-    /// The same without the priority, which servers fill in from their configuration.
-    pub fn complete(&mut self) {
+    /// As [`ApiJob::canonicalise`], but an unset priority stays unset: the server knows its
+    /// default.
+    pub fn canonicalise_for_server(&mut self) {
         let unstated = self.priority().is_none();
         self.canonicalise();
         if unstated {
@@ -83,8 +85,8 @@ impl ApiJob {
 
     /// The job's priority, if it was said; 0 says nothing.
     pub fn priority(&self) -> Option<i64> {
-        let said = self.fields.get("Priority").and_then(Json::as_i64);
-        said.filter(|priority| *priority != 0)
+        let stated = self.fields.get("Priority").and_then(Json::as_i64);
+        stated.filter(|priority| *priority != 0)
     }
 
     /// Sets a text field that was not said.

@@ -29,7 +29,7 @@ pub(super) fn fill<T: Specified>(o: &mut Object) {
         };
         let unstated = match o.get(field.json) {
             None | Some(Json::Null) => true,
-            Some(value) => field.empty_is_unset && !said(value),
+            Some(value) => field.empty_is_unset && !is_set(value),
         };
         if unstated {
             o.insert(field.json.to_owned(), default.to_json());
@@ -130,7 +130,7 @@ pub(super) fn job(o: &mut Object) {
     }
     fill_in::<UpdateStrategy>(o, "Update");
     // All zeros is how a stored job says that it has none.
-    let update = cloned(o, "Update").filter(|u| u.values().any(said));
+    let update = cloned(o, "Update").filter(|u| u.values().any(is_set));
     affinities_and_spreads(o);
     let above = Above {
         id,
@@ -147,7 +147,7 @@ pub(super) fn job(o: &mut Object) {
 }
 
 /// Neither null nor a zero value.
-fn said(value: &Json) -> bool {
+fn is_set(value: &Json) -> bool {
     !matches!(value, Json::Null | Json::Bool(false))
         && value.as_f64() != Some(0.0)
         && value.as_str() != Some("")

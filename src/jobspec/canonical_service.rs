@@ -69,10 +69,10 @@ fn merge_restart(check: &mut Object, shared: Option<&Json>) {
     };
     let mut rule = shared.clone();
     if let Some(own) = object(check, "CheckRestart") {
-        let said = |v: &Json| !v.is_null() && v != &Json::from(0) && v != &Json::from(false);
+        let is_set = |v: &Json| !v.is_null() && v != &Json::from(0) && v != &Json::from(false);
         rule.extend(
             own.iter()
-                .filter(|(_, v)| said(v))
+                .filter(|(_, v)| is_set(v))
                 .map(|(k, v)| (k.clone(), v.clone())),
         );
     }

@@ -5,13 +5,13 @@ use serde_json::{Map, Value as Json, json};
 
 /// Blocks that are filled in elsewhere or not at all: a job's own rules for leaving nodes are laid
 /// under those of its groups first, and of the volumes of a sidecar stays what was said.
-const AS_SAID: [&str; 2] = ["Job.Migrate", ".SidecarTask.VolumeMounts"];
+const FILLED_ELSEWHERE: [&str; 2] = ["Job.Migrate", ".SidecarTask.VolumeMounts"];
 
 /// A block that says nothing, with every block in it once, which say nothing either.
 fn bare(shape: &'static Shape) -> Json {
     let mut out = Map::new();
     let fields = shape.fields.iter();
-    for field in fields.filter(|field| !field.json.starts_with('@')) {
+    for field in fields.filter(|field| !field.is_internal()) {
         let inner = match field.kind {
             Kind::One(inner) | Kind::Omit(inner) => bare(inner),
             Kind::Many(inner) | Kind::Labelled(inner, _) => json!([bare(inner)]),
@@ -28,7 +28,7 @@ fn filled(path: &str, shape: &'static Shape, block: &Json) -> usize {
     let mut found = 0;
     for field in shape.fields {
         let path = format!("{path}.{}", field.json);
-        if AS_SAID.iter().any(|end| path.ends_with(end)) {
+        if FILLED_ELSEWHERE.iter().any(|end| path.ends_with(end)) {
             continue;
         }
         let value = &block[field.json];
@@ -53,7 +53,7 @@ fn filled(path: &str, shape: &'static Shape, block: &Json) -> usize {
 }
 
 #[test]
-fn what_a_field_is_where_it_is_not_said_is_filled_in_everywhere() {
+fn every_default_is_filled_in() {
     let mut job = ApiJob::from_json(bare(Job::SHAPE)).expect("reads");
     job.canonicalise();
     let job = Json::Object(job.fields().clone());
@@ -61,11 +61,11 @@ fn what_a_field_is_where_it_is_not_said_is_filled_in_everywhere() {
     assert!(found > 120, "{found}");
 }
 
-/// A block whose lists and maps were said to be empty, but for its blocks.
+/// A block in which every list and map is present and empty; single blocks are absent.
 fn emptied(shape: &'static Shape) -> Json {
     let mut out = Map::new();
     let fields = shape.fields.iter();
-    for field in fields.filter(|f| f.kind.is_collection() && !f.json.starts_with('@')) {
+    for field in fields.filter(|f| f.kind.is_collection() && !f.is_internal()) {
         let is_map = field.kind.is_map() || matches!(field.kind, Kind::ByLabel(..));
         let empty = if is_map { json!({}) } else { json!([]) };
         out.insert(field.json.to_owned(), empty);
@@ -90,11 +90,11 @@ fn empty_lists_and_maps_are_stored_as_none_where_a_job_may_have_none() {
         (TaskGroup::SHAPE, &job["TaskGroups"][1]),
         (Task::SHAPE, &group["Tasks"][1]),
     ];
-    // Everywhere, no groups and no tasks.
-    let said = ["Datacenters", "TaskGroups", "Tasks"];
+    // `Datacenters` becomes `["*"]`; `TaskGroups` and `Tasks` stay lists, also empty ones.
+    let exempt = ["Datacenters", "TaskGroups", "Tasks"];
     for (shape, block) in blocks {
         let fields = shape.fields.iter();
-        for field in fields.filter(|f| f.kind.is_collection() && !said.contains(&f.json)) {
+        for field in fields.filter(|f| f.kind.is_collection() && !exempt.contains(&f.json)) {
             assert_eq!(
                 block[field.json],
                 Json::Null,
@@ -114,8 +114,8 @@ fn empty_lists_and_maps_are_stored_as_none_where_a_job_may_have_none() {
 }
 
 #[test]
-fn what_was_said_stays_and_zero_is_said_but_where_it_says_nothing() {
-    let said = json!({
+fn a_set_value_stays_and_zero_counts_as_set_except_where_zero_means_unset() {
+    let set_fields = json!({
         "ID": "web", "Priority": 0, "Region": "", "NodePool": "", "AllAtOnce": null,
         "TaskGroups": [{
             "Name": "g", "EphemeralDisk": {"SizeMB": 0},
@@ -124,7 +124,7 @@ fn what_was_said_stays_and_zero_is_said_but_where_it_says_nothing() {
                 "CSIPluginConfig": {"HealthTimeout": 0, "MountDir": "/x"}}],
         }],
     });
-    let mut job = ApiJob::from_json(said).expect("reads");
+    let mut job = ApiJob::from_json(set_fields).expect("reads");
     job.canonicalise();
     let job = Json::Object(job.fields().clone());
     assert_eq!(job["Priority"], 50);

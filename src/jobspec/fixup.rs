@@ -169,13 +169,13 @@ fn task_scaling(decoder: &mut Decoder<'_>, block: &Block, out: &mut Object) {
                 detail,
             );
         }
-        let said = policy.insert("Type".into(), forced.into());
-        if let Some(said) = said
+        let former = policy.insert("Type".into(), forced.into());
+        if let Some(former) = former
             .as_ref()
             .and_then(Json::as_str)
             .filter(|s| !s.is_empty() && *s != forced)
         {
-            let detail = format!("Invalid policy type, expected {forced:?} but found {said:?}");
+            let detail = format!("Invalid policy type, expected {forced:?} but found {former:?}");
             decoder.problem(
                 block.location.clone(),
                 "Invalid scaling policy type",

@@ -7,8 +7,8 @@
 //!
 //! The decode table is what the fields of the model's job say of themselves
 //! ([`drover_events::field`]): their names in specifications and in JSON and what they hold. It
-//! serves native and JSON specifications (`decode`), jobs in the API's form (`said`, `normal`) and
-//! the full form that the parse route answers with.
+//! serves native and JSON specifications (`decode`), jobs in the API's form (`request_job`,
+//! `normal`) and the full form that the parse route answers with.
 //!
 //! - It must not know where a text came from or what happens to the job: no HTTP, no server, no
 //!   clock but the one that ends what takes too long (`budget`).
@@ -35,7 +35,7 @@ mod normal;
 mod parse;
 mod pattern;
 mod refs;
-mod said;
+mod request_job;
 mod scan;
 mod tree;
 mod types;
@@ -48,8 +48,8 @@ pub use diagnostic::{Diagnostic, Diagnostics};
 pub use drover_events::duration;
 pub use functions::Functions;
 pub use normal::FieldError;
-pub use parse::{Input, parse, plain};
-pub use said::ParsedJob;
+pub use parse::{Input, parse, parse_other_spec};
+pub use request_job::ParsedJob;
 pub use validate::{JobLimits, Validation, unbuilt, validate};
 
 #[cfg(test)]

@@ -20,8 +20,8 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    /// The same error, seen from one level further up.
-    pub(super) fn below(mut self, step: impl FnOnce() -> String) -> Self {
+    /// Puts the step that leads to the field before its path.
+    pub(super) fn under(mut self, step: impl FnOnce() -> String) -> Self {
         self.path.insert_str(0, &step());
         self
     }
@@ -42,7 +42,7 @@ pub(super) fn read(
     };
     let mut out = Map::new();
     for (key, value) in map {
-        let Some(field) = shape.json(&key).filter(|f| !f.json.starts_with('@')) else {
+        let Some(field) = shape.json(&key).filter(|f| !f.is_internal()) else {
             if Says::anything(&value) {
                 unknown.add(&key);
             }
@@ -53,8 +53,8 @@ pub(super) fn read(
         }
         let step = || format!(".{}", field.json);
         let value = unknown
-            .below(step, |unknown| convert(field, value, unknown))
-            .map_err(|error| error.below(step))?;
+            .under(step, |unknown| convert(field, value, unknown))
+            .map_err(|error| error.under(step))?;
         let key = if key == field.json {
             key
         } else {
@@ -147,19 +147,19 @@ fn nested(kind: Kind, json: Json, unknown: &mut Unknown) -> Result<Json, FieldEr
         (Kind::Many(s) | Kind::Labelled(s, _), Json::Array(items)) => {
             let each = |(i, v): (usize, Json)| {
                 let step = || format!("[{i}]");
-                let read = unknown.below(step, |unknown| read(s, v, unknown));
-                read.map(Json::Object).map_err(|error| error.below(step))
+                let read = unknown.under(step, |unknown| read(s, v, unknown));
+                read.map(Json::Object).map_err(|error| error.under(step))
             };
-            let said = items.into_iter().enumerate().filter(|(_, v)| !v.is_null());
-            said.map(each).collect::<Result<_, _>>().map(Json::Array)
+            let present = items.into_iter().enumerate().filter(|(_, v)| !v.is_null());
+            present.map(each).collect::<Result<_, _>>().map(Json::Array)
         }
         (Kind::ByLabel(s, _), Json::Object(map)) => {
             let mut out = Map::new();
             for (key, value) in map.into_iter().filter(|(_, v)| !v.is_null()) {
                 let step = || format!("[{key:?}]");
                 let value = unknown
-                    .below(step, |unknown| read(s, value, unknown))
-                    .map_err(|error| error.below(step))?;
+                    .under(step, |unknown| read(s, value, unknown))
+                    .map_err(|error| error.under(step))?;
                 out.insert(key, Json::Object(value));
             }
             Ok(Json::Object(out))
@@ -190,12 +190,13 @@ fn texts(json: &Json) -> Option<Json> {
         .map(Json::Array)
 }
 
-/// The full form: every field of clients' own, unset ones `null` or zero.
-pub(super) fn full(shape: &'static Shape, said: &Map<String, Json>) -> Json {
+/// The full form as the official client writes it: every field that its types have, unset ones
+/// `null` or zero.
+pub(super) fn full(shape: &'static Shape, set: &Map<String, Json>) -> Json {
     let mut out = Map::new();
-    let shown = |f: &&Field| f.shown && !f.json.starts_with('@');
+    let shown = |f: &&Field| f.shown && !f.is_internal();
     for field in shape.fields.iter().filter(shown) {
-        match (said.get(field.json), field.kind) {
+        match (set.get(field.json), field.kind) {
             (None, Kind::Omit(_)) => {}
             (value, kind) => {
                 out.insert(field.json.to_owned(), full_value(kind, value));
@@ -205,8 +206,8 @@ pub(super) fn full(shape: &'static Shape, said: &Map<String, Json>) -> Json {
     Json::Object(out)
 }
 
-fn full_value(kind: Kind, said: Option<&Json>) -> Json {
-    let Some(said) = said.filter(|v| !v.is_null()) else {
+fn full_value(kind: Kind, value: Option<&Json>) -> Json {
+    let Some(value) = value.filter(|v| !v.is_null()) else {
         return match kind {
             Kind::Str { opt: false } => "".into(),
             Kind::Int { opt: false, .. } | Kind::Dur { opt: false } => 0.into(),
@@ -216,17 +217,17 @@ fn full_value(kind: Kind, said: Option<&Json>) -> Json {
     };
     let object = |s: &'static Shape, v: &Json| v.as_object().map_or(Json::Null, |m| full(s, m));
     match kind {
-        Kind::One(s) | Kind::Omit(s) => object(s, said),
-        Kind::Many(s) | Kind::Labelled(s, _) => match said {
+        Kind::One(s) | Kind::Omit(s) => object(s, value),
+        Kind::Many(s) | Kind::Labelled(s, _) => match value {
             Json::Array(items) => Json::Array(items.iter().map(|v| object(s, v)).collect()),
             other => other.clone(),
         },
-        Kind::ByLabel(s, _) => match said {
+        Kind::ByLabel(s, _) => match value {
             Json::Object(map) => {
                 Json::Object(map.iter().map(|(k, v)| (k.clone(), object(s, v))).collect())
             }
             other => other.clone(),
         },
-        _ => said.clone(),
+        _ => value.clone(),
     }
 }

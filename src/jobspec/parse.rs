@@ -68,7 +68,7 @@ pub fn parse(input: &Input<'_>) -> Result<ApiJob, Diagnostics> {
             .into());
     }
     let job = if input.text.trim_start().starts_with('{') {
-        from_json(input, &source, &mut problems)
+        from_hcl_json(input, &source, &mut problems)
     } else {
         from_native(input, &source, &mut problems)
     };
@@ -83,7 +83,7 @@ pub fn parse(input: &Input<'_>) -> Result<ApiJob, Diagnostics> {
 ///
 /// # Errors
 /// Every problem, with its location.
-pub fn plain(name: &str, text: &str) -> Result<Json, Diagnostics> {
+pub fn parse_other_spec(name: &str, text: &str) -> Result<Json, Diagnostics> {
     let source = SourceText::new(name, text);
     let budget = Budget::default();
     let body = bounds::parse(&source, &budget)?;
@@ -107,7 +107,7 @@ fn from_native(
     let body = body.map_err(|p| problems.push(p)).ok()?;
     let ev = Evaluator::new(source, &input.functions, &budget);
     let mut declared = Variables::new();
-    let mut written = Vec::new();
+    let mut local_exprs = Vec::new();
     let mut job = None;
     for structure in &body {
         let block = match structure {
@@ -123,8 +123,8 @@ fn from_native(
         };
         match block.ident.as_str() {
             "variable" => variables::read(&ev, block, &mut declared, problems),
-            "variables" => shorthand(&ev, &block.body, &mut declared, problems),
-            "locals" => written.extend(read_locals(source, &block.body, problems)),
+            "variables" => read_variables_block(&ev, &block.body, &mut declared, problems),
+            "locals" => local_exprs.extend(read_locals(source, &block.body, problems)),
             "job" if job.is_none() => job = Some(block),
             "job" => {
                 let first = job
@@ -151,7 +151,7 @@ fn from_native(
     if report_unset(source, &body, &declared, problems) {
         return None;
     }
-    locals::evaluate(&ev, &written, &mut scope, problems);
+    locals::evaluate(&ev, &local_exprs, &mut scope, problems);
     let block = tree::block(&ev, job, &scope, problems);
     decode(source, block, problems)
 }
@@ -169,7 +169,12 @@ fn decode(
     Some(Decoder { source, problems }.block(Job::SHAPE, &block))
 }
 
-fn shorthand(ev: &Evaluator<'_>, body: &Body, into: &mut Variables, problems: &mut Diagnostics) {
+fn read_variables_block(
+    ev: &Evaluator<'_>,
+    body: &Body,
+    into: &mut Variables,
+    problems: &mut Diagnostics,
+) {
     for a in body.attributes() {
         match ev.eval(&a.value, &Scope::default()) {
             Ok(value) => {
@@ -278,7 +283,8 @@ fn report_unset(
     !named.is_empty()
 }
 
-fn from_json(
+/// A specification in HCL's JSON; API JSON is read by [`ApiJob::from_json`].
+fn from_hcl_json(
     input: &Input<'_>,
     source: &SourceText,
     problems: &mut Diagnostics,
@@ -346,13 +352,13 @@ fn json_variables(
         };
         for body in json_objects(Some(body)) {
             variable.value = body.get("default").map(Value::from_json).or(variable.value);
-            let Some(of) = body.get("type").and_then(Json::as_str) else {
+            let Some(type_text) = body.get("type").and_then(Json::as_str) else {
                 continue;
             };
-            let of = of.trim_start_matches("${").trim_end_matches('}');
-            let parsed = bounds::expression(of, ev.budget);
+            let type_text = type_text.trim_start_matches("${").trim_end_matches('}');
+            let parsed = bounds::expression(type_text, ev.budget);
             match parsed.and_then(|expr| types::parse(&expr)) {
-                Ok(of) => variable.of = Some(of),
+                Ok(value_type) => variable.value_type = Some(value_type),
                 Err(text) => {
                     problems.push(source.problem(None, "Invalid type specification", text))
                 }

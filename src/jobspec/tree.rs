@@ -163,9 +163,9 @@ fn dynamic(
     out: &mut Vec<Block>,
     problems: &mut Diagnostics,
 ) -> Result<(), Box<Diagnostic>> {
-    let said = Dynamic::read(ev, b)?;
-    let collection = ev.eval(said.for_each, scope)?;
-    let pairs = ev.pairs(collection, said.for_each.span())?;
+    let read = Dynamic::read(ev, b)?;
+    let collection = ev.eval(read.for_each, scope)?;
+    let pairs = ev.pairs(collection, read.for_each.span())?;
     if pairs.len() > MAX_DYNAMIC {
         let count = pairs.len();
         let detail = format!("This would make {count} blocks; at most {MAX_DYNAMIC} are allowed.");
@@ -175,11 +175,11 @@ fn dynamic(
         ev.charge(BLOCK_WEIGHT, head(b))?;
         let mut inner = scope.child();
         let pair = [("key".to_owned(), key), ("value".to_owned(), value)];
-        inner.set(&said.iterator, Value::Map(pair.into_iter().collect()));
-        let mut made = build(ev, &said.content.body, &inner, problems);
-        made.name.clone_from(&said.name);
+        inner.set(&read.iterator, Value::Map(pair.into_iter().collect()));
+        let mut made = build(ev, &read.content.body, &inner, problems);
+        made.name.clone_from(&read.name);
         made.location = head(b);
-        if let Some(labels) = said.labels {
+        if let Some(labels) = read.labels {
             let Value::List(items) = ev.eval(labels, &inner)? else {
                 let detail = "\"labels\" must be a list of strings.";
                 return Err(ev.problem(head(b), "Invalid dynamic block label", detail));

@@ -16,7 +16,7 @@ use std::ops::Range;
 #[derive(Default)]
 pub(super) struct Variable {
     /// Its type, if it has one.
-    pub of: Option<Type>,
+    pub value_type: Option<Type>,
     /// Its value as it stands: the default, until something stronger is said.
     pub value: Option<Value>,
     /// Where the value came from, for error texts.
@@ -93,7 +93,7 @@ pub(super) fn read(
             Structure::Attribute(a) => match a.key.as_str() {
                 "description" => {}
                 "type" => match types::parse(&a.value) {
-                    Ok(of) => variable.of = Some(of),
+                    Ok(value_type) => variable.value_type = Some(value_type),
                     Err(text) => {
                         let problem =
                             ev.source
@@ -141,10 +141,10 @@ pub(super) fn convert_default(
     variable: &mut Variable,
     problems: &mut Diagnostics,
 ) {
-    let (Some(of), Some(value)) = (&variable.of, &variable.value) else {
+    let (Some(value_type), Some(value)) = (&variable.value_type, &variable.value) else {
         return;
     };
-    match types::convert(value.clone(), of) {
+    match types::convert(value.clone(), value_type) {
         Ok(value) => variable.value = Some(value),
         Err(text) => {
             let detail = format!(
@@ -244,7 +244,7 @@ pub(super) fn set_text(
         detail: format!("The value for {name:?} is not valid: {detail}."),
         location: None,
     };
-    let value = match &variable.of {
+    let value = match &variable.value_type {
         None | Some(Type::Any | Type::String | Type::Number | Type::Bool) => Ok(Value::str(text)),
         Some(_) => bounds::expression(text, ev.budget)
             .map_err(fail)
@@ -253,8 +253,8 @@ pub(super) fn set_text(
                     .map_err(|p| fail(p.detail))
             }),
     };
-    let of = variable.of.clone().unwrap_or(Type::Any);
-    let value = value.and_then(|v| types::convert(v, &of).map_err(fail));
+    let value_type = variable.value_type.clone().unwrap_or(Type::Any);
+    let value = value.and_then(|v| types::convert(v, &value_type).map_err(fail));
     match value {
         Ok(value) => {
             variable.value = Some(value);
@@ -283,8 +283,8 @@ pub(super) fn set_file(
             }
             None => {}
             Some(variable) => {
-                let of = variable.of.clone().unwrap_or(Type::Any);
-                match types::convert(value, &of) {
+                let value_type = variable.value_type.clone().unwrap_or(Type::Any);
+                match types::convert(value, &value_type) {
                     Ok(value) => {
                         variable.value = Some(value);
                         variable.from = "varfile";

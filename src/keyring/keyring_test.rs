@@ -209,10 +209,10 @@ fn keys_for_each_purpose_follow_from_the_root_key_and_differ() {
     ];
     assert_eq!(derived, expected);
     let meta = key.meta("active");
-    let said = (meta.key_id, meta.algorithm, meta.create_time, meta.state);
+    let fields = (meta.key_id, meta.algorithm, meta.create_time, meta.state);
     let text = |text: &str| text.to_owned();
     assert_eq!(
-        said,
+        fields,
         (text("key-1"), text("aes256-gcm"), NOW, text("active"))
     );
 }

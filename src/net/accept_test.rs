@@ -23,14 +23,14 @@ impl Host for Echo {
 
     async fn receive(&self, mut arrival: Arrival) {
         self.received.fetch_add(1, Ordering::Relaxed);
-        let mut said = [0; 5];
-        if timeout_at(arrival.due, arrival.stream.read_exact(&mut said))
+        let mut bytes = [0; 5];
+        if timeout_at(arrival.due, arrival.stream.read_exact(&mut bytes))
             .await
             .is_err()
         {
             return;
         }
-        assert_ne!(&said, b"panic", "as it was told");
+        assert_ne!(&bytes, b"panic", "as it was told");
         let certificate = arrival.peer.certificate.as_ref();
         let role = certificate.and_then(|certificate| certificate.role);
         let reported = match arrival.reloads.has_changed() {

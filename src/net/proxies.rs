@@ -47,12 +47,12 @@ impl Proxies {
         let all: Vec<&[u8]> = all.map(|value| value.as_bytes()).collect();
         let mut last = None;
         let parts = all.iter().rev();
-        for said in parts.flat_map(|value| value.rsplit(|&byte| byte == b',')) {
-            let said = std::str::from_utf8(said).unwrap_or("?").trim();
-            let socket = said.parse::<SocketAddr>().map(|socket| socket.ip());
+        for part in parts.flat_map(|value| value.rsplit(|&byte| byte == b',')) {
+            let part = std::str::from_utf8(part).unwrap_or("?").trim();
+            let socket = part.parse::<SocketAddr>().map(|socket| socket.ip());
             // What cannot be read may be from anywhere: the proxy that handed it on is as far as is
             // known.
-            let Ok(address) = said.parse::<IpAddr>().or(socket) else {
+            let Ok(address) = part.parse::<IpAddr>().or(socket) else {
                 break;
             };
             last = Some(address.to_canonical());
@@ -76,7 +76,7 @@ mod tests {
     #[test]
     fn who_is_trusted_says_whom_he_asks_for_and_nobody_else() {
         let trusted = proxies(&["10.0.0.5", "10.1.0.0/16", "fd00::/8"]);
-        for (from, said, client) in [
+        for (from, forwarded_for, client) in [
             ("10.0.0.6", "192.0.2.1", None),
             ("10.0.0.5", "192.0.2.1", Some("192.0.2.1")),
             ("10.0.0.5", "192.0.2.1:4000", Some("192.0.2.1")),
@@ -94,18 +94,18 @@ mod tests {
             ("10.0.0.5", "", None),
         ] {
             let mut headers = HeaderMap::new();
-            headers.insert(FORWARDED_FOR, said.parse().unwrap());
+            headers.insert(FORWARDED_FOR, forwarded_for.parse().unwrap());
             let found = trusted.client(from.parse().unwrap(), &headers);
             assert_eq!(
                 found,
                 client.map(|text| text.parse().unwrap()),
-                "{from}: {said}"
+                "{from}: {forwarded_for}"
             );
         }
         // Whatever callers write before it.
         let mut headers = HeaderMap::new();
-        let said = hyper::header::HeaderValue::from_bytes(b"\xff, 192.0.2.1").unwrap();
-        headers.insert(FORWARDED_FOR, said);
+        let forwarded_for = hyper::header::HeaderValue::from_bytes(b"\xff, 192.0.2.1").unwrap();
+        headers.insert(FORWARDED_FOR, forwarded_for);
         let found = trusted.client("10.0.0.5".parse().unwrap(), &headers);
         assert_eq!(found, Some("192.0.2.1".parse().unwrap()));
         // Of several headers the last is the nearest.

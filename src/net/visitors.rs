@@ -216,8 +216,11 @@ mod tests {
         assert!(visitors.enter(&through(one, "10.9.0.1")).is_none());
         let blue = visitors.enter(&through(one, "10.9.0.2"));
         assert!(blue.is_some(), "another is another");
-        let said = visitors.enter(&through(other, "10.9.0.1"));
-        assert!(said.is_some(), "what one agent says is nothing to another");
+        let entered = visitors.enter(&through(other, "10.9.0.1"));
+        assert!(
+            entered.is_some(),
+            "what one agent says is nothing to another"
+        );
         let theirs = visitors.enter(&from("10.9.0.1:1"));
         assert!(theirs.is_some(), "nor to whose address it names");
         let many = (3..200).filter_map(|n| visitors.enter(&through(one, &format!("10.9.1.{n}"))));
@@ -225,7 +228,7 @@ mod tests {
         assert_eq!(many.len(), CROWD as usize - 2);
         drop(red);
         assert!(visitors.enter(&through(one, "10.9.2.1")).is_some());
-        drop((many, blue, said, theirs));
+        drop((many, blue, entered, theirs));
         assert_eq!(visitors.inside.lock().by_address.len(), 1);
     }
 

@@ -164,14 +164,14 @@ impl Plugin {
 impl CallError {
     /// What a stream ended with.
     pub fn of(call: &'static str, status: &Status) -> CallError {
-        let said = status.message();
-        let end = (0..=TEXT.min(said.len()))
+        let message = status.message();
+        let end = (0..=TEXT.min(message.len()))
             .rev()
-            .find(|at| said.is_char_boundary(*at));
-        let said = &said[..end.unwrap_or_default()];
+            .find(|at| message.is_char_boundary(*at));
+        let message = &message[..end.unwrap_or_default()];
         let text = match status.code() {
-            Code::Unknown if !said.is_empty() => said.to_owned(),
-            code => format!("{code:?}: {said}"),
+            Code::Unknown if !message.is_empty() => message.to_owned(),
+            code => format!("{code:?}: {message}"),
         };
         CallError { call, text }
     }

@@ -103,8 +103,8 @@ fn after_a_failed_sync_nothing_is_acknowledged_and_the_reason_is_said() {
         let mut leadership = server.node.leadership();
         let gone = leadership.wait_for(|now| *now == Leadership::Unknown);
         gone.await.unwrap();
-        let said = server.node.read_barrier(Consistency::Default).await;
-        assert!(said.unwrap_err().message.contains("the log stopped"));
+        let read = server.node.read_barrier(Consistency::Default).await;
+        assert!(read.unwrap_err().message.contains("the log stopped"));
         server.node.read_barrier(Consistency::Stale).await.unwrap();
         server.node.shutdown().await;
         let (log, _) = open(Arc::new(disk.power_cut(1))).unwrap();
@@ -138,9 +138,12 @@ fn an_event_from_the_future_parks_the_applier_and_the_log_goes_on() {
         );
         assert!(server.node.read_barrier(Consistency::Stale).await.is_ok());
         let refused = server.node.read_barrier(Consistency::Default).await;
-        let said = refused.expect_err("only stale reads are served").message;
-        assert!(said.contains("a newer drover is needed"), "{said}");
-        assert!(said.contains(&format!("index {}", parked.index)), "{said}");
+        let message = refused.expect_err("only stale reads are served").message;
+        assert!(message.contains("a newer drover is needed"), "{message}");
+        assert!(
+            message.contains(&format!("index {}", parked.index)),
+            "{message}"
+        );
         future.abort();
         after.abort();
         server.node.shutdown().await;

@@ -112,10 +112,10 @@ fn a_node_with_thousands_of_jobs_that_is_lost_has_each_looked_at_again() {
         let index = register(&direct, name.clone(), number);
         place(&direct, number..number + 1, &name, index);
     }
-    let lost = MissHeartbeat {
+    let missed = MissHeartbeat {
         node_id: node(10).id,
     };
-    let done = events(&direct, &lost);
+    let done = events(&direct, &missed);
     assert_eq!(done[0].kind(), EventKind::NodeStatusUpdated);
     assert!(done.len() > 3, "{} events", done.len());
     let view = direct.projections.view();
@@ -123,7 +123,7 @@ fn a_node_with_thousands_of_jobs_that_is_lost_has_each_looked_at_again() {
     let updates = updates.filter(|e| e.as_ref().is_ok_and(|e| e.triggered_by == "node-update"));
     assert_eq!(updates.count(), JOBS);
     drop(view);
-    assert!(events(&direct, &lost).is_empty(), "once");
+    assert!(events(&direct, &missed).is_empty(), "once");
     let purge = DeregisterNodes {
         node_ids: vec![node(10).id],
     };

@@ -11,23 +11,23 @@ use parking_lot::Mutex;
 use super::runner::{Failure, panic_text};
 use crate::error::chain;
 
-static SAID: Mutex<Said> = Mutex::new(Said {
+static REPORTED: Mutex<ReportedRows> = Mutex::new(ReportedRows {
     made: 0,
     rows: BTreeSet::new(),
 });
 /// For how many rows this is noted: beyond that, another line would say nothing new.
 const LINES: usize = 1_000;
 
-/// What is wrong with rows, as far as it was said. It does not pass before the tables are made
-/// again, and what looks at every row would say it with each look.
-struct Said {
+/// What is wrong with rows, as far as it was reported. It does not pass before the tables are made
+/// again, and what looks at every row would report it with each look.
+struct ReportedRows {
     /// How often the tables had been made again then.
     made: u64,
     rows: BTreeSet<String>,
 }
 
-impl Said {
-    /// Whether it is said now, and not before, of tables that were made again so often.
+impl ReportedRows {
+    /// Whether it is reported now, and not before, of tables that were made again so often.
     fn is_news(&mut self, made: u64, why: &str) -> bool {
         if self.made != made {
             self.made = made;
@@ -203,19 +203,19 @@ mod tests {
 
     #[test]
     fn what_was_said_of_a_row_is_said_again_of_tables_that_were_made_again() {
-        let mut said = Said {
+        let mut reported = ReportedRows {
             made: 0,
             rows: BTreeSet::new(),
         };
-        assert!(said.is_news(0, "one"));
-        assert!(!said.is_news(0, "one"), "it was said");
-        assert!(said.is_news(0, "another"));
-        assert!(said.is_news(1, "one"));
+        assert!(reported.is_news(0, "one"));
+        assert!(!reported.is_news(0, "one"), "it was said");
+        assert!(reported.is_news(0, "another"));
+        assert!(reported.is_news(1, "one"));
         for number in 0..LINES {
-            said.is_news(1, &number.to_string());
+            reported.is_news(1, &number.to_string());
         }
-        assert!(!said.is_news(1, "one more"), "they are many");
-        assert!(said.is_news(2, "one more"));
+        assert!(!reported.is_news(1, "one more"), "they are many");
+        assert!(reported.is_news(2, "one more"));
     }
 
     #[test]

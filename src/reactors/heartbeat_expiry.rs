@@ -1,8 +1,8 @@
-//! Heartbeats: a node that is silent for longer than its time to live is taken for lost, or for out
-//! of contact (SCH-01).
+//! Heartbeats: a node whose deadline has passed is late; then its heartbeat is committed as missed,
+//! which marks the node down, or disconnected where its allocations may wait for it (SCH-01).
 //!
-//! The deadlines are in memory only. A new leader gives every node a generous one, so that no node
-//! is lost by a change of leaders.
+//! The deadlines are in memory only. A new leader gives every node a generous one, so that no
+//! heartbeat is missed for a change of leaders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ impl Default for HeartbeatSettings {
     }
 }
 
-/// How many nodes one activation gives up at most.
+/// How many heartbeats one activation commits as missed at most.
 const BATCH: usize = 100;
 
 /// The deadlines of all nodes.
@@ -84,7 +84,7 @@ impl Deadlines {
     }
 }
 
-/// When each node is taken for lost.
+/// When each node is late.
 #[derive(Debug, Default)]
 pub struct Heartbeats {
     settings: HeartbeatSettings,
@@ -120,16 +120,16 @@ impl Heartbeats {
         self.deadlines.lock().clear(node);
     }
 
-    /// A node whose deadline this was is dealt with, unless a heartbeat came in the meantime.
-    fn clear_expired(&self, node: &str, at: i64) {
+    /// A node that was late for this deadline is dealt with, unless a heartbeat came meanwhile.
+    fn clear_late(&self, node: &str, at: i64) {
         let mut deadlines = self.deadlines.lock();
         if deadlines.is_at(node, at) {
             deadlines.clear(node);
         }
     }
 
-    /// A node whose deadline this was could not be given up: it has another turn at `again`, behind
-    /// those that are late already.
+    /// The heartbeat of a node that was late for this deadline could not be committed as missed: it
+    /// has another turn at `again`, behind those that are late already.
     fn postpone(&self, node: &str, at: i64, again: i64) {
         let mut deadlines = self.deadlines.lock();
         if deadlines.is_at(node, at) {
@@ -174,7 +174,7 @@ fn later(now: i64, by: Duration) -> i64 {
     now.saturating_add(i64::try_from(by.as_nanos()).unwrap_or(i64::MAX))
 }
 
-/// Gives up nodes whose heartbeats did not come.
+/// Commits the heartbeats of late nodes as missed.
 pub struct HeartbeatExpiry {
     heartbeats: Arc<Heartbeats>,
     begun: Mutex<bool>,
@@ -189,9 +189,9 @@ impl HeartbeatExpiry {
         }
     }
 
-    /// After a change of leaders every node that is not lost has its time. A node whose state
-    /// cannot be read has no deadline until its heartbeat comes: its loss could not be written
-    /// either.
+    /// After a change of leaders every node that is not down has its time. A node whose state
+    /// cannot be read has no deadline until its heartbeat comes: that it missed one could not be
+    /// written either.
     fn begin(&self, context: &Context, each: &mut Each) -> Result<(), Failure> {
         let mut begun = self.begun.lock();
         if *begun {
@@ -211,21 +211,22 @@ impl HeartbeatExpiry {
 
 /// The longest sleep between two looks.
 const LONGEST: Duration = Duration::from_secs(1);
-/// When a node that could not be given up has its next turn.
+/// When a node whose heartbeat could not be committed as missed has its next turn.
 const AGAIN: Duration = Duration::from_secs(1);
 
 impl HeartbeatExpiry {
-    /// Gives up one node. Whatever is wrong with it, the next one has its turn.
-    async fn give_up(&self, context: &Context, node: &str, at: i64, each: &mut Each) {
+    /// Commits the heartbeat of one node as missed. Whatever is wrong with it, the next one has its
+    /// turn.
+    async fn miss(&self, context: &Context, node: &str, at: i64, each: &mut Each) {
         tracing::warn!(node, "node heartbeat missed");
         let began = Instant::now();
         let command = MissHeartbeat {
             node_id: node.to_owned(),
         };
-        let given_up = context.proposer.submit(Arc::new(command), self.name());
-        let given_up = given_up.await;
+        let missed = context.proposer.submit(Arc::new(command), self.name());
+        let missed = missed.await;
         took("nomad.nomad.heartbeat.invalidate", began);
-        let gone = match given_up {
+        let is_done = match missed {
             Ok(_) => true,
             // The heartbeats of a removed node are not missed.
             Err(error) => {
@@ -237,8 +238,8 @@ impl HeartbeatExpiry {
                 gone
             }
         };
-        if gone {
-            self.heartbeats.clear_expired(node, at);
+        if is_done {
+            self.heartbeats.clear_late(node, at);
         } else {
             let again = later(context.clock.now(), AGAIN);
             self.heartbeats.postpone(node, at, again);
@@ -264,10 +265,10 @@ impl Reactor for HeartbeatExpiry {
             let mut each = Each::default();
             self.begin(context, &mut each)?;
             let late = self.heartbeats.late(context.clock.now());
-            let missed = late.len();
+            let count = late.len();
             for (at, node) in late {
                 if self.heartbeats.is_late(&node, at) {
-                    self.give_up(context, &node, at, &mut each).await;
+                    self.miss(context, &node, at, &mut each).await;
                 }
             }
             let now = context.clock.now();
@@ -275,7 +276,7 @@ impl Reactor for HeartbeatExpiry {
                 Duration::from_nanos(at.saturating_sub(now).max(0).unsigned_abs()).min(LONGEST)
             });
             let waiting = self.heartbeats.len();
-            let mut status = json!({ "Waiting": waiting, "Missed": missed });
+            let mut status = json!({ "Waiting": waiting, "Missed": count });
             each.report(&mut status);
             Ok(Activation { sleep, status })
         })

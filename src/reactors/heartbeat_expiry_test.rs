@@ -1,4 +1,4 @@
-//! When nodes are given up: the deadlines, and the reactor that keeps them.
+//! When heartbeats are missed: the deadlines, and the reactor that keeps them.
 
 use drover_events::node::NodesDeregistered;
 use drover_projections::tables::nodes;
@@ -43,13 +43,13 @@ fn the_time_grows_with_the_nodes_and_the_late_are_found_in_order() {
 }
 
 #[test]
-fn a_node_that_is_heard_of_while_it_is_given_up_is_waited_for_again() {
+fn a_node_that_is_heard_of_while_it_is_late_is_waited_for_again() {
     let heartbeats = Heartbeats::new(HeartbeatSettings::default());
     heartbeats.beat("a", 0, 0.0);
     let (at, node) = heartbeats.late(20 * SECOND).remove(0);
     heartbeats.beat("a", 20 * SECOND, 0.0);
     assert!(!heartbeats.is_late(&node, at));
-    heartbeats.clear_expired(&node, at);
+    heartbeats.clear_late(&node, at);
     assert_eq!(
         heartbeats.next(),
         Some(40 * SECOND),
@@ -57,7 +57,7 @@ fn a_node_that_is_heard_of_while_it_is_given_up_is_waited_for_again() {
     );
     heartbeats.postpone(&node, at, SECOND);
     assert_eq!(heartbeats.next(), Some(40 * SECOND));
-    heartbeats.clear_expired(&node, 40 * SECOND);
+    heartbeats.clear_late(&node, 40 * SECOND);
     assert!(heartbeats.is_empty());
 }
 
@@ -104,7 +104,7 @@ impl Stage {
 }
 
 #[tokio::test]
-async fn a_node_that_is_silent_for_too_long_is_down_and_says_why() {
+async fn a_node_that_is_silent_for_too_long_is_down_and_its_events_say_why() {
     let stage = Stage::new(1..3);
     let heartbeats = Arc::clone(&stage.expiry.heartbeats);
     assert_eq!(
@@ -122,14 +122,14 @@ async fn a_node_that_is_silent_for_too_long_is_down_and_says_why() {
     );
     assert_eq!(activation.status["Missed"], 1);
     let view = stage.direct.projections.view();
-    let lost = nodes::get(&view, &node(1).id).unwrap().unwrap();
-    let reported = lost.events.iter().map(|event| event.message.as_str());
+    let missed = nodes::get(&view, &node(1).id).unwrap().unwrap();
+    let reported = missed.events.iter().map(|event| event.message.as_str());
     assert!(
         reported
             .into_iter()
             .any(|text| text == "Node heartbeat missed")
     );
-    assert!(lost.last_missed_heartbeat_index > 0);
+    assert!(missed.last_missed_heartbeat_index > 0);
     assert_eq!(
         stage.expiry.heartbeats.len(),
         1,
@@ -140,7 +140,7 @@ async fn a_node_that_is_silent_for_too_long_is_down_and_says_why() {
 }
 
 #[test]
-fn how_long_it_takes_to_give_up_a_node_is_measured() {
+fn each_missed_heartbeat_is_timed_once() {
     let (telemetry, recorder) =
         crate::telemetry::build(&crate::telemetry::TelemetryOptions::default());
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -158,7 +158,7 @@ fn how_long_it_takes_to_give_up_a_node_is_measured() {
 }
 
 #[tokio::test]
-async fn a_node_that_was_purged_keeps_nobody_from_being_missed() {
+async fn a_purged_node_does_not_block_the_expiry_of_others() {
     let stage = Stage::new(1..5);
     stage.at(START).await;
     // It is the first in the order of deadlines.

@@ -16,8 +16,8 @@ impl History<'_> {
         for id in [&made, &self.volume] {
             let row = self.world.known(id).map(|row| row.volume);
             let is = |row: CsiVolume| self.world.strict.size(&row.external_id).map(|is| (row, is));
-            let said = row.and_then(is);
-            if let Some((row, is)) = said.filter(|(row, is)| row.capacity > *is) {
+            let sizes = row.and_then(is);
+            if let Some((row, is)) = sizes.filter(|(row, is)| row.capacity > *is) {
                 return Err(format!("{id} has {is} bytes and not {}", row.capacity));
             }
         }
@@ -27,11 +27,13 @@ impl History<'_> {
         let allocs = self.allocs.lock();
         for (alloc, claim) in row.claims() {
             let held = allocs.contains_key(alloc) && claim.allocation_id == alloc;
-            if !held || claim.node_id.is_empty() || claim.claim >= mode::GC {
+            if !held || claim.node_id.is_empty() || claim.mode >= claim_mode::GC {
                 return Err(format!("held by nobody: {claim:?}"));
             }
         }
-        let writers = row.claims().filter(|(_, claim)| claim.claim == mode::WRITE);
+        let writers = row
+            .claims()
+            .filter(|(_, claim)| claim.mode == claim_mode::WRITE);
         match self.access {
             ONE if row.holders().count() > 1 => Err("two hold a volume of one".to_owned()),
             WRITER if writers.count() > 1 => Err("two write to a volume of one".to_owned()),

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use drover_events::csi::{CsiVolumeClaimed, mode};
+use drover_events::csi::{CsiVolumeClaimed, claim_mode};
 use drover_events::model::CsiVolume;
 use drover_events::model::status::access_mode::{
     MULTI_NODE_MULTI_WRITER as MANY, MULTI_NODE_SINGLE_WRITER as WRITER, SINGLE_NODE_WRITER as ONE,
@@ -27,7 +27,7 @@ use crate::base::clock::Clock;
 use crate::commands::csi::{ClaimVolume, DeregisterVolumes};
 use crate::error::Code;
 use crate::rpc::csi::Secrets;
-use crate::volumes::harness::{World, named, node_id, requested, volume};
+use crate::volumes::harness::{World, claim_request, named, node_id, volume};
 use crate::volumes::testing::{ANOTHER, Fault, turns};
 
 #[path = "volume_histories_holds_test.rs"]
@@ -149,7 +149,11 @@ impl History<'_> {
         let reads = self.access != ONE && self.one_of(3) == 0;
         let how = (self.access, reads);
         let id = self.world.alloc_as((self.next, node), &self.volume, how);
-        let mode = if reads { mode::READ } else { mode::WRITE };
+        let mode = if reads {
+            claim_mode::READ
+        } else {
+            claim_mode::WRITE
+        };
         let held = Held {
             node,
             ended: false,
@@ -167,13 +171,13 @@ impl History<'_> {
             Arc::clone(&self.world.volumes),
             Arc::clone(&self.world.strict),
         );
-        let claim = requested(&self.volume, id, ("", held.mode));
+        let claim = claim_request(&self.volume, id, ("", held.mode));
         let (allocs, volume, id) = (Arc::clone(&self.allocs), self.volume.clone(), id.to_owned());
         self.calls.push(tokio::spawn(async move {
             let claimed = volumes.claim(claim, Origin::default()).await;
             if claimed.is_ok() && !allocs.lock()[&id].ended {
                 let node = node_id(held.node);
-                strict.mount(&volume, &node, &id, held.mode == mode::WRITE);
+                strict.mount(&volume, &node, &id, held.mode == claim_mode::WRITE);
             }
         }));
     }
@@ -355,7 +359,7 @@ impl History<'_> {
         let claim = CsiVolumeClaimed {
             namespace: "default".into(),
             volume_id: self.volume.clone(),
-            claim: mode::GC,
+            mode: claim_mode::GC,
             ..CsiVolumeClaimed::default()
         };
         // There may be no such volume now.

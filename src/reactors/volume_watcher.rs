@@ -402,11 +402,11 @@ impl Worker {
 
     /// What was read; nothing where it could not be, which is said.
     fn read<T: Default, E: std::fmt::Display>(&self, found: Result<T, E>) -> T {
-        let said = |error: &E| {
+        let warn = |error: &E| {
             let _volume = self.span.enter();
             tracing::warn!(%error, "a volume cannot be read");
         };
-        found.inspect_err(said).unwrap_or_default()
+        found.inspect_err(warn).unwrap_or_default()
     }
 
     /// Sees to one claim, or to a deletion, however often it must be tried; to which.

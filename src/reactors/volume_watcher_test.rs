@@ -1,4 +1,4 @@
-use drover_events::csi::{CsiVolumeClaimed, mode};
+use drover_events::csi::{CsiVolumeClaimed, claim_mode};
 use drover_events::model::status::access_mode::{
     MULTI_NODE_MULTI_WRITER as MANY, SINGLE_NODE_WRITER as ONE,
 };
@@ -305,7 +305,7 @@ async fn a_sign_of_nobody_is_no_claim() {
         claim: CsiVolumeClaimed {
             namespace: "default".into(),
             volume_id: "data".into(),
-            claim: mode::GC,
+            mode: claim_mode::GC,
             ..CsiVolumeClaimed::default()
         },
     };

@@ -256,12 +256,12 @@ async fn auth_09_a_stranger_without_room_is_written_down_only_where_he_is_not_re
     let disk = FakeDisk::default();
     let log = on(&disk, Guarantee::Enforced);
     while log.has_capacity_for_stranger(from) {}
-    let requested = async || log.receive_of(secret.clone(), Some(from)).await.unwrap();
-    requested().await.complete(403).await.unwrap();
-    drop(requested().await);
+    let receive = async || log.receive_of(secret.clone(), Some(from)).await.unwrap();
+    receive().await.complete(403).await.unwrap();
+    drop(receive().await);
     assert_eq!(listed(&log, &all()).entries.len(), 0);
-    requested().await.complete(200).await.unwrap();
-    requested().await.complete(504).await.unwrap();
+    receive().await.complete(200).await.unwrap();
+    receive().await.complete(504).await.unwrap();
     let reported = listed(&log, &all()).entries;
     let ends: Vec<_> = reported.iter().map(|entry| entry.complete).collect();
     assert_eq!(ends, [true, true]);
@@ -277,7 +277,7 @@ async fn auth_09_a_stranger_without_room_is_written_down_only_where_he_is_not_re
     disk.set_failing(true);
     drop(log.receive(&secret).await);
     until("it stops", || log.broken().is_some()).await;
-    assert!(requested().await.complete(403).await.is_err());
+    assert!(receive().await.complete(403).await.is_err());
 }
 
 /// No count is lost of denials that could not be written, and whether the quota sufficed shows in

@@ -224,8 +224,8 @@ impl Caller {
             }
             CallRoute::Process(service) => {
                 let (mut near, far) = Duplex::pair(R::PACE);
-                let said = near.outflow.message(request);
-                said.map_err(|broken| RpcError::Malformed(broken.0))?;
+                let sent = near.outflow.message(request);
+                sent.map_err(|broken| RpcError::Malformed(broken.0))?;
                 tokio::time::timeout(timeout, service.open(R::NAME, self.as_call(), far))
                     .await
                     .map_err(|_| RpcError::TimedOut(R::NAME))??;

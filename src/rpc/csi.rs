@@ -107,7 +107,7 @@ messages! {
         /// Not looked at: what the plugin calls the node, servers know.
         external_node_id: String = "ExternalNodeID",
         /// 0 read, 1 write, 2 a signal of garbage collection.
-        claim: u8 = "Claim",
+        mode: u8 = "Claim",
         /// The access mode; that of the job where it is empty.
         access_mode: String = "AccessMode",
         /// The attachment mode; that of the job where it is empty.

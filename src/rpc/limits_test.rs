@@ -135,18 +135,18 @@ async fn calls_of_strangers_take_turns_and_those_of_nodes_do_not() {
 async fn who_says_nothing_or_something_else_is_sent_away_and_so_is_one_too_many() {
     let limits = CallerLimits::new(Some(0), Duration::from_millis(300), Budget::new(BODIES));
     let server = start(limits).await;
-    for said in [
+    for opening in [
         &b""[..],
         b"PRI * HTTP/2.0\r\n",
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
     ] {
         let mut stream = TcpStream::connect(server.addr()).await.unwrap();
-        tokio::io::AsyncWriteExt::write_all(&mut stream, said)
+        tokio::io::AsyncWriteExt::write_all(&mut stream, opening)
             .await
             .unwrap();
         let mut end = [0; 16];
         let read = tokio::time::timeout(SOON, stream.read(&mut end)).await;
-        assert!(matches!(read, Ok(Ok(0) | Err(_))), "{said:?} stays");
+        assert!(matches!(read, Ok(Ok(0) | Err(_))), "{opening:?} stays");
     }
     let limits = CallerLimits::new(Some(1), SOON * 4, Budget::new(BODIES));
     let server = start(limits).await;
@@ -246,8 +246,8 @@ async fn a_connection_has_few_streams_until_a_node_proved_itself_on_it() {
 #[tokio::test]
 async fn who_names_a_node_is_looked_up_within_a_number_and_a_node_does_not_wait_for_it() {
     use std::sync::atomic::{AtomicUsize, Ordering};
-    let requested = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&requested);
+    let lookups = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&lookups);
     let service = Service::new(Arc::new(()))
         .known_by(move |_, call: Call| {
             counted.fetch_add(1, Ordering::Relaxed);
@@ -279,13 +279,13 @@ async fn who_names_a_node_is_looked_up_within_a_number_and_a_node_does_not_wait_
         streams.push(connection);
     }
     free("ten look-ups", &limits.lookups, 30).await;
-    let before = requested.load(Ordering::Relaxed);
+    let before = lookups.load(Ordering::Relaxed);
     for _ in 0..50 {
         let (mut sender, _connection) = mean(&server).await;
         let refused = ask(&mut sender, "stuck").await.expect("an answer");
         assert_eq!(refused.status(), StatusCode::SERVICE_UNAVAILABLE);
     }
-    assert_eq!(requested.load(Ordering::Relaxed), before, "no other was");
+    assert_eq!(lookups.load(Ordering::Relaxed), before, "no other was");
     // A node that proved itself on its connection is not looked up again.
     assert_eq!(
         known.once::<Length>(&Text::default(), SOON).await.unwrap(),

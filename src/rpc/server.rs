@@ -183,8 +183,8 @@ async fn connection(arrival: Arrival, service: &Arc<dyn Dispatch>, limits: &Call
         ..
     } = arrival;
     let mut first = [0; PREFACE.len()];
-    let said = tokio::time::timeout_at(due, stream.read_exact(&mut first)).await;
-    if !matches!(said, Ok(Ok(_))) || first != *PREFACE {
+    let read = tokio::time::timeout_at(due, stream.read_exact(&mut first)).await;
+    if !matches!(read, Ok(Ok(_))) || first != *PREFACE {
         tracing::debug!(%peer, "rpc: no HTTP/2 in time");
         return;
     }

@@ -238,7 +238,7 @@ impl Sessions {
             let mut reported = false;
             let ended = loop {
                 tokio::select! {
-                    said = inflow.next() => match said {
+                    next = inflow.next() => match next {
                         Ok(Some(_)) => {}
                         Ok(None) => break None,
                         Err(broken) => break Some(broken),

@@ -250,8 +250,8 @@ async fn a_server_is_asked_again_whether_it_is_there() {
         },
     );
     let _rpc = serve(listener, Arc::new(service), CallerLimits::default()).unwrap();
-    let requested = || so(pings.load(Ordering::Relaxed) > 0);
-    eventually("it to be asked again", LONG, requested)
+    let is_pinged = || so(pings.load(Ordering::Relaxed) > 0);
+    eventually("it to be asked again", LONG, is_pinged)
         .await
         .unwrap();
     assert!(!away.is_finished());
@@ -262,11 +262,11 @@ async fn a_server_is_asked_again_whether_it_is_there() {
 #[tokio::test]
 async fn a_server_whose_connection_breaks_is_asked_for_the_node_over_another() {
     struct Restarts {
-        requested: AtomicU64,
+        calls: AtomicU64,
         cut: CancellationToken,
     }
     let restarts = Arc::new(Restarts {
-        requested: AtomicU64::default(),
+        calls: AtomicU64::default(),
         cut: CancellationToken::new(),
     });
     let service = Service::new(Arc::clone(&restarts))
@@ -274,7 +274,7 @@ async fn a_server_whose_connection_breaks_is_asked_for_the_node_over_another() {
         .stream::<NodeDial, _, _>(
             Access::Public,
             async |restarts: Arc<Restarts>, _: Call, _: ControlRequest, stream: Duplex| {
-                if restarts.requested.fetch_add(1, Ordering::Relaxed) == 0 {
+                if restarts.calls.fetch_add(1, Ordering::Relaxed) == 0 {
                     restarts.cut.cancel();
                     std::future::pending::<()>().await;
                 }
@@ -313,11 +313,7 @@ async fn a_server_whose_connection_breaks_is_asked_for_the_node_over_another() {
     sessions.beside(caller, Box::new(move || vec![addr.clone()]));
     let dialled = timeout(LONG, sessions.dial("n1")).await.unwrap();
     dialled.expect("the server is there, and so is the node");
-    assert_eq!(
-        restarts.requested.load(Ordering::Relaxed),
-        2,
-        "the first broke"
-    );
+    assert_eq!(restarts.calls.load(Ordering::Relaxed), 2, "the first broke");
 }
 
 /// Its machine lost its power: nothing comes any more, and no end either.

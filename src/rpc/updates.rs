@@ -15,14 +15,14 @@ const EVENTS: usize = 3;
 
 /// How many bytes a client's update of an allocation takes in an event.
 pub fn size(alloc: &Allocation) -> usize {
-    let said = (
+    let parts = (
         &alloc.client_status,
         &alloc.client_description,
         &alloc.task_states,
         &alloc.network_status,
         &alloc.deployment_status,
     );
-    encoded_len(&said)
+    encoded_len(&parts)
 }
 
 /// Cuts an update that is larger than it may be, by no more than it must; answers what it took

@@ -14,20 +14,20 @@ use crate::forward::{ForwardRequest, ServerForward};
 use crate::server::{CallerLimits, RpcServer, serve};
 use crate::service::{Access, Call, Service};
 
-/// Takes what is requested of it once it is let to.
+/// A leader that accepts a stream once a permit is there.
 struct Leader {
-    requested: AtomicUsize,
-    may: Semaphore,
+    calls: AtomicUsize,
+    permits: Semaphore,
 }
 
-async fn leader(may: usize) -> (Arc<Leader>, RpcServer, LeaderPlace) {
+async fn leader(permits: usize) -> (Arc<Leader>, RpcServer, LeaderPlace) {
     let leader = Arc::new(Leader {
-        requested: AtomicUsize::new(0),
-        may: Semaphore::new(may),
+        calls: AtomicUsize::new(0),
+        permits: Semaphore::new(permits),
     });
     let takes = async |leader: Arc<Leader>, _: Call, _: ForwardRequest, stream: Duplex| {
-        leader.requested.fetch_add(1, Ordering::SeqCst);
-        let _turn = leader.may.acquire().await;
+        leader.calls.fetch_add(1, Ordering::SeqCst);
+        let _permit = leader.permits.acquire().await;
         drop(stream);
         Ok(())
     };
@@ -41,51 +41,51 @@ async fn leader(may: usize) -> (Arc<Leader>, RpcServer, LeaderPlace) {
 
 type Reaching = AbortOnDropHandle<Result<Option<Duplex>, (String, RpcError)>>;
 
-fn reach(whom: &watch::Sender<LeaderPlace>, deadline: Duration) -> Reaching {
-    let whom = Whereabouts::watched(whom.subscribe(), LeaderPlace::clone);
+fn reach_leader(leader_place: &watch::Sender<LeaderPlace>, deadline: Duration) -> Reaching {
+    let whom = Whereabouts::watched(leader_place.subscribe(), LeaderPlace::clone);
     AbortOnDropHandle::new(tokio::spawn(async move {
         let caller = Caller::network(Pool::new(1), Servers::default(), "");
-        let requested = ForwardRequest::default();
+        let request = ForwardRequest::default();
         caller
-            .reach_whom::<ServerForward>(&whom, &requested, deadline)
+            .reach_whom::<ServerForward>(&whom, &request, deadline)
             .await
     }))
 }
 
-async fn requested(leader: &Leader, times: usize) {
-    let requested = || so(leader.requested.load(Ordering::SeqCst) == times);
-    eventually("it to be asked", LONG, requested).await.unwrap();
+async fn wait_for_calls(leader: &Leader, times: usize) {
+    let called = || so(leader.calls.load(Ordering::SeqCst) == times);
+    eventually("it to be called", LONG, called).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_leader_that_is_slow_is_asked_once_and_reached() {
-    /// Much longer than it is waited for between two attempts.
+async fn a_slow_leader_is_called_once_and_reached() {
+    /// Much longer than the pause between attempts.
     const SLOW: Duration = Duration::from_millis(500);
-    let (slow, _rpc, place) = leader(0).await;
-    let whom = watch::Sender::new(place);
-    let (reaching, begun) = (reach(&whom, LONG), Moment::now());
-    requested(&slow, 1).await;
+    let (slow_leader, _rpc, place) = leader(0).await;
+    let leader_place = watch::Sender::new(place);
+    let (reaching, begun) = (reach_leader(&leader_place, LONG), Moment::now());
+    wait_for_calls(&slow_leader, 1).await;
     let later = || so(begun.elapsed() > SLOW);
     eventually("some time to pass", LONG, later).await.unwrap();
-    slow.may.add_permits(1);
+    slow_leader.permits.add_permits(1);
     assert!(reaching.await.unwrap().unwrap().is_some());
-    assert_eq!(slow.requested.load(Ordering::SeqCst), 1);
+    assert_eq!(slow_leader.calls.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
 async fn an_attempt_is_given_up_when_another_leads() {
     let (still, _rpc, there) = leader(0).await;
     let (next, _next, after) = leader(1).await;
-    for (moves, times) in [(after, 1), (LeaderPlace::Here, 0)] {
-        let whom = watch::Sender::new(there.clone());
-        let reaching = reach(&whom, LONG);
-        let before = next.requested.load(Ordering::SeqCst);
-        requested(&still, 1).await;
-        still.requested.store(0, Ordering::SeqCst);
-        whom.send_replace(moves.clone());
+    for (new_place, times) in [(after, 1), (LeaderPlace::Here, 0)] {
+        let leader_place = watch::Sender::new(there.clone());
+        let reaching = reach_leader(&leader_place, LONG);
+        let before = next.calls.load(Ordering::SeqCst);
+        wait_for_calls(&still, 1).await;
+        still.calls.store(0, Ordering::SeqCst);
+        leader_place.send_replace(new_place.clone());
         let reached = reaching.await.unwrap().unwrap();
-        assert_eq!(reached.is_none(), moves == LeaderPlace::Here);
-        assert_eq!(next.requested.load(Ordering::SeqCst) - before, times);
+        assert_eq!(reached.is_none(), new_place == LeaderPlace::Here);
+        assert_eq!(next.calls.load(Ordering::SeqCst) - before, times);
     }
 }
 
@@ -94,23 +94,27 @@ async fn who_leads_is_waited_for_while_there_is_time() {
     /// As good as nothing.
     const SHORT: Duration = Duration::from_millis(20);
     let (next, _rpc, place) = leader(1).await;
-    let whom = watch::Sender::new(LeaderPlace::Unknown);
-    assert!(reach(&whom, SHORT).await.unwrap().unwrap().is_none());
-    let reaching = reach(&whom, LONG);
+    let leader_place = watch::Sender::new(LeaderPlace::Unknown);
+    let reached = reach_leader(&leader_place, SHORT).await.unwrap().unwrap();
+    assert!(reached.is_none());
+    let reaching = reach_leader(&leader_place, LONG);
     // It has looked, and waits.
-    let waits = || so(whom.receiver_count() > 2);
+    let waits = || so(leader_place.receiver_count() > 2);
     eventually("it to wait", LONG, waits).await.unwrap();
-    whom.send_replace(place);
+    leader_place.send_replace(place);
     assert!(reaching.await.unwrap().unwrap().is_some());
-    assert_eq!(next.requested.load(Ordering::SeqCst), 1);
+    assert_eq!(next.calls.load(Ordering::SeqCst), 1);
 }
 
 #[tokio::test]
 async fn who_does_not_answer_is_named() {
     const SHORT: Duration = Duration::from_millis(20);
     let nobody = format!("127.0.0.1:{}", drover_testkit::free_port().unwrap());
-    let whom = watch::Sender::new(LeaderPlace::There(nobody.clone()));
-    let (addr, error) = reach(&whom, SHORT).await.unwrap().unwrap_err();
+    let leader_place = watch::Sender::new(LeaderPlace::There(nobody.clone()));
+    let (addr, error) = reach_leader(&leader_place, SHORT)
+        .await
+        .unwrap()
+        .unwrap_err();
     assert_eq!(addr, nobody);
     assert!(error.is_transient());
 }

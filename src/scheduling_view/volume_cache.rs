@@ -401,7 +401,7 @@ fn csi_facts(view: &View, row: &CsiVolumeRow) -> Result<CsiFacts, StorageError> 
                     node => node.to_owned(),
                 },
                 job: alloc.map(|alloc| (alloc.namespace, alloc.job_id)),
-                writes: claim.claim == drover_events::csi::mode::WRITE,
+                writes: claim.mode == drover_events::csi::claim_mode::WRITE,
                 access_mode: claim.access_mode.clone(),
                 attachment_mode: match claim.attachment_mode.as_str() {
                     "" => row.volume.attachment_mode.clone(),

@@ -169,10 +169,10 @@ impl Server {
         let dir = self.dir.clone();
         let work = move || {
             let opened = File::open(&backup).map_err(|source| file("read", &backup, source));
-            let mut said = None;
+            let mut last_step = None;
             prepare(&mut opened?, &dir, &how, &mut |step, _, _| {
-                if said != Some(step) {
-                    said = Some(step);
+                if last_step != Some(step) {
+                    last_step = Some(step);
                     tracing::info!(?step, "restoring a backup");
                 }
             })

@@ -57,10 +57,10 @@ pub(super) fn open(
         force: true,
         ..Rebuild::of(log_dir, path, options, &cancelled)
     };
-    let mut said = 0;
+    let mut last_report = 0;
     let mut say = |progress: RebuildProgress| {
-        if progress.at >= said + REPORT_EVERY || progress.at == progress.last {
-            said = progress.at;
+        if progress.at >= last_report + REPORT_EVERY || progress.at == progress.last {
+            last_report = progress.at;
             let (at, last) = (progress.at, progress.last);
             tracing::info!(at, last, "building the projections again");
         }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use drover_events::csi::{CsiVolumeClaimed, mode, state};
+use drover_events::csi::{CsiVolumeClaimed, claim_mode, state};
 use drover_events::gojson::Map;
 use drover_events::model::CsiVolume;
 use drover_events::model::status::access_mode;
@@ -119,7 +119,7 @@ impl Volumes {
         self.must_lead()?;
         let (volume, held) = self.held(claim)?;
         let attached = held.published || !volume.row.volume.controller_required;
-        if held.claim != mode::WRITE || !attached {
+        if held.mode != claim_mode::WRITE || !attached {
             let (id, alloc) = (&claim.volume_id, &claim.allocation_id);
             let text =
                 format!("allocation \"{alloc}\" does not have volume \"{id}\" to write to it");
@@ -268,8 +268,8 @@ impl Volumes {
         let key = (claim.namespace.clone(), claim.volume_id.clone());
         let growth = volume.row.node_expansion;
         let grows = self.in_doubt.is_growing(&key);
-        let node_expansion = match held.claim {
-            mode::WRITE if !grows => growth,
+        let node_expansion = match held.mode {
+            claim_mode::WRITE if !grows => growth,
             _ => 0,
         };
         let mut shown = volume.shown();

@@ -3,7 +3,7 @@
 use std::future::ready;
 use std::sync::Arc;
 
-use drover_events::csi::{CsiVolumeClaimed, mode};
+use drover_events::csi::{CsiVolumeClaimed, claim_mode};
 use drover_events::model::CsiVolume;
 use drover_projections::query::csi::Volume;
 use futures_util::FutureExt as _;
@@ -154,8 +154,8 @@ impl Volumes {
                         }
                         if all_answered && before == 0 && changed_nothing(&error) {
                             let kept = self.growth_ends(&key, noted, origin).await;
-                            let said = |error: &StepError| tracing::warn!(%error, "a growth stays");
-                            drop(kept.inspect_err(said));
+                            let warn = |error: &StepError| tracing::warn!(%error, "a growth stays");
+                            drop(kept.inspect_err(warn));
                         }
                         return Err(StepError::of("controller expand volume: ")(error));
                     }
@@ -291,7 +291,7 @@ impl Volumes {
         let now = self.load(&self.projections.view(), (&key.0, &key.1))?;
         let growth = now.row.node_expansion;
         // A claim that only reads has no part in it.
-        let writers = || live(known).filter(|claim| claim.claim == mode::WRITE);
+        let writers = || live(known).filter(|claim| claim.mode == claim_mode::WRITE);
         let each = writers().map(|claim| self.grow_on_node(known, claim, wanted));
         let mut done = growth != 0 && writers().next().is_some();
         for places in join_all(each).await {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use drover_events::csi::mode;
+use drover_events::csi::claim_mode;
 use drover_events::model::CsiVolume;
 use drover_events::model::status::access_mode::{
     MULTI_NODE_SINGLE_WRITER, SINGLE_NODE_WRITER as ONE,
@@ -38,7 +38,7 @@ async fn made() -> World {
 
 /// The node of an allocation says that it has done its part of a growth.
 async fn expanded(world: &World, alloc: &str, growth: i64) -> Result<u64, StepError> {
-    let claim = requested("data", alloc, ("", mode::WRITE));
+    let claim = claim_request("data", alloc, ("", claim_mode::WRITE));
     let origin = Origin::default();
     world
         .volumes
@@ -257,7 +257,10 @@ async fn csi_05_who_only_reads_neither_hears_of_a_growth_nor_ends_it() {
     }
     let growth = world.row("data").node_expansion;
     let alloc = world.alloc_as((1, 0), "data", (MULTI_NODE_SINGLE_WRITER, true));
-    let taken = world.claim_as("data", &alloc, mode::READ).await.unwrap();
+    let taken = world
+        .claim_as("data", &alloc, claim_mode::READ)
+        .await
+        .unwrap();
     assert_eq!((growth > 0, taken.node_expansion), (true, 0));
     let error = expanded(&world, &alloc, growth).await.unwrap_err();
     assert!(error.text.contains("to write to it"), "{error}");

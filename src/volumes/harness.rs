@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use drover_events::alloc::{AllocsUpdatedByClient, ClientAllocUpdate};
 use drover_events::cluster::VersionBarrierRaised;
-use drover_events::csi::{CsiVolumeClaimed, mode};
+use drover_events::csi::{CsiVolumeClaimed, claim_mode};
 use drover_events::eval::EvalsDeleted;
 use drover_events::job::JobRegistered;
 use drover_events::model::{
@@ -311,7 +311,7 @@ impl World {
     }
 
     pub(crate) async fn claim(&self, volume: &str, alloc: &str) -> Result<ClaimGrant, StepError> {
-        self.claim_as(volume, alloc, mode::WRITE).await
+        self.claim_as(volume, alloc, claim_mode::WRITE).await
     }
 
     pub(crate) async fn claim_as(
@@ -320,7 +320,7 @@ impl World {
         alloc: &str,
         mode: u8,
     ) -> Result<ClaimGrant, StepError> {
-        let claim = requested(volume, alloc, ("", mode));
+        let claim = claim_request(volume, alloc, ("", mode));
         self.volumes.claim(claim, Origin::default()).await
     }
 
@@ -337,7 +337,7 @@ impl World {
         alloc: &str,
         node: usize,
     ) -> Result<u64, StepError> {
-        let (place, claim) = (("default", volume), named(alloc, node, mode::WRITE));
+        let (place, claim) = (("default", volume), named(alloc, node, claim_mode::WRITE));
         let origin = Origin::default();
         self.volumes.release_by_node(place, &claim, &origin).await
     }
@@ -531,13 +531,17 @@ fn capability(access: &str) -> CsiVolumeCapability {
 }
 
 /// What a client requests.
-pub(crate) fn requested(volume: &str, alloc: &str, (access, mode): (&str, u8)) -> CsiVolumeClaimed {
+pub(crate) fn claim_request(
+    volume: &str,
+    alloc: &str,
+    (access, mode): (&str, u8),
+) -> CsiVolumeClaimed {
     CsiVolumeClaimed {
         namespace: "default".into(),
         volume_id: volume.to_owned(),
         allocation_id: alloc.to_owned(),
         access_mode: access.to_owned(),
-        claim: mode,
+        mode,
         ..CsiVolumeClaimed::default()
     }
 }
@@ -547,7 +551,7 @@ pub(crate) fn published(volume: &str, alloc: &str, access: &str) -> CsiVolumeCla
     CsiVolumeClaimed {
         published: true,
         attachment_mode: "file-system".into(),
-        ..requested(volume, alloc, (access, mode::WRITE))
+        ..claim_request(volume, alloc, (access, claim_mode::WRITE))
     }
 }
 

@@ -68,7 +68,7 @@ async fn csi_34_an_attach_that_is_done_late_leaves_nothing_attached() {
 }
 
 #[tokio::test]
-async fn a_node_that_is_back_lets_go_of_what_settled_while_it_was_away() {
+async fn a_node_that_is_back_lets_go_of_what_is_unconfirmed() {
     let (world, alloc) = claimed(2, Fault::Later).await;
     world.alloc_is(&alloc, "lost");
     world.node_is_given_up(0);
@@ -99,7 +99,7 @@ async fn an_attach_that_was_answered_leaves_no_doubt() {
 }
 
 #[tokio::test]
-async fn what_settles_is_not_taken_from_the_next_one_on_its_node() {
+async fn what_is_unconfirmed_is_not_taken_from_the_next_one_on_its_node() {
     let (world, alloc) = claimed(1, Fault::Later).await;
     world.alloc_is(&alloc, "failed");
     world.unpublish("data", &alloc).await.unwrap();

@@ -70,18 +70,18 @@ async fn vw_02_what_waits_in_line_for_a_plugin_is_not_asked_in_another_term() {
     let world = World::new(1);
     let (line, _) = world.volumes.plugin_calls.in_line();
     let key = || (node_id(0), PLUGIN.to_owned());
-    let requested = || world.strict.count("ControllerAttachVolume");
+    let attaches = || world.strict.count("ControllerAttachVolume");
     // The first continues in the term in which it came: so it is known where the second waits.
     for (number, terms) in [(1, 0), (2, 1)] {
         let volume = format!("data-{number}");
         world.volume(&volume, ONE);
         let alloc = world.alloc(number, 0, &volume, ONE);
-        let before = requested();
+        let before = attaches();
         let taken = join_all((0..AT_ONCE).map(|_| line.lock(key()))).await;
         let lets_go = async {
             turns(10).await;
             assert!(world.row(&volume).in_use(), "it is claimed");
-            assert_eq!(requested(), before, "and waits in line");
+            assert_eq!(attaches(), before, "and waits in line");
             world.leader.term.fetch_add(terms, Ordering::SeqCst);
             drop(taken);
         };
@@ -91,5 +91,5 @@ async fn vw_02_what_waits_in_line_for_a_plugin_is_not_asked_in_another_term() {
             _ => assert_eq!(claimed.unwrap_err().code, Code::NoLeader),
         }
     }
-    assert_eq!(requested(), 1);
+    assert_eq!(attaches(), 1);
 }

@@ -61,10 +61,10 @@ impl Volumes {
     /// Where a volume is to be, if that is said. A plugin that knows of no places gets no such
     /// request: the specification forbids it.
     fn places(&self, volume: &CsiVolume) -> Result<Option<CsiTopologyRequest>, StepError> {
-        let said = |requested: &&CsiTopologyRequest| {
+        let is_set = |requested: &&CsiTopologyRequest| {
             !requested.required.is_empty() || !requested.preferred.is_empty()
         };
-        let Some(requested) = volume.requested_topologies.as_ref().filter(said) else {
+        let Some(requested) = volume.requested_topologies.as_ref().filter(is_set) else {
             return Ok(None);
         };
         let plugin = self.plugin(&volume.plugin_id)?;

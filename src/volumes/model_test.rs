@@ -173,7 +173,7 @@ async fn csi_35_a_machine_that_is_two_nodes_keeps_its_volume_while_one_of_them_h
 
 #[tokio::test]
 async fn a_volume_is_attached_to_a_node_in_one_way_whoever_uses_it_there() {
-    use drover_events::csi::mode;
+    use drover_events::csi::claim_mode;
     use drover_events::model::status::access_mode::MULTI_NODE_READER;
     let world = World::new(1);
     world.strict.shared.store(true, Ordering::SeqCst);
@@ -181,7 +181,10 @@ async fn a_volume_is_attached_to_a_node_in_one_way_whoever_uses_it_there() {
     let reads = world.alloc_as((1, 0), "data", (MANY, true));
     let other = world.alloc_as((2, 0), "data", (MULTI_NODE_READER, true));
     for alloc in [&reads, &other] {
-        world.claim_as("data", alloc, mode::READ).await.unwrap();
+        world
+            .claim_as("data", alloc, claim_mode::READ)
+            .await
+            .unwrap();
     }
     assert!(
         world.strict.wrong().is_empty(),
@@ -196,7 +199,10 @@ async fn a_volume_is_attached_to_a_node_in_one_way_whoever_uses_it_there() {
     // Only a plugin that says it can is requested to attach one that is only to be read.
     for (can, reported) in [(false, "false"), (true, "true")] {
         world.node_reads_only(0, can);
-        world.claim_as("data", &other, mode::READ).await.unwrap();
+        world
+            .claim_as("data", &other, claim_mode::READ)
+            .await
+            .unwrap();
         let attached = world.strict.attached_as("data", &node_id(0));
         assert_eq!(
             attached,

@@ -133,7 +133,7 @@ fn zone(name: &str) -> CsiTopology {
 async fn csi_03_a_volume_that_is_registered_is_where_its_request_says() {
     let world = World::new(1);
     let origin = Origin::default();
-    let requested = |required: &[&str], preferred: &[&str]| {
+    let with_topologies = |required: &[&str], preferred: &[&str]| {
         let zones = |names: &[&str]| names.iter().map(|name| zone(name)).collect();
         CsiVolume {
             requested_topologies: Some(CsiTopologyRequest {
@@ -144,15 +144,17 @@ async fn csi_03_a_volume_that_is_registered_is_where_its_request_says() {
         }
     };
     let register = |volume: CsiVolume| world.volumes.register(vec![volume], &origin);
-    let refused = register(requested(&["z1"], &["z2"])).await.unwrap_err();
+    let refused = register(with_topologies(&["z1"], &["z2"]))
+        .await
+        .unwrap_err();
     let text = "validation: preferred topologies are for volumes that are created";
     assert_eq!((refused.code, &*refused.text), (Code::BadRequest, text));
     assert_eq!(world.strict.calls(), [""; 0]);
-    register(requested(&["z1", "z2"], &[])).await.unwrap();
+    register(with_topologies(&["z1", "z2"], &[])).await.unwrap();
     let is = || world.row("data").volume.topologies.to_vec();
     assert_eq!(is(), [zone("z1"), zone("z2")]);
     // The same again changes nothing, and other topologies are refused.
-    register(requested(&["z1", "z2"], &[])).await.unwrap();
+    register(with_topologies(&["z1", "z2"], &[])).await.unwrap();
     let mut moved = volume("data", ONE);
     moved.topologies = vec![zone("z3")].into();
     let refused = register(moved).await.unwrap_err();

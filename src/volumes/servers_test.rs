@@ -118,8 +118,8 @@ impl Server {
         start(reactor, self.context.clone(), Board::default())
     }
 
-    fn requested(&self) -> usize {
-        self.way.requested.load(Ordering::SeqCst)
+    fn calls(&self) -> usize {
+        self.way.calls.load(Ordering::SeqCst)
     }
 
     fn in_use(&self) -> Option<bool> {
@@ -207,7 +207,7 @@ impl Three {
 }
 
 fn claim(alloc: &str) -> CsiVolumeClaimed {
-    harness::requested("data", alloc, ("", drover_events::csi::mode::WRITE))
+    harness::claim_request("data", alloc, ("", drover_events::csi::claim_mode::WRITE))
 }
 
 fn run(test: impl Future<Output = ()>) {
@@ -252,7 +252,7 @@ fn vw_02_vw_04_a_leader_that_is_cut_off_calls_nothing_more_and_the_next_one_goes
         // It falls between attach and mount: the client calls the next one, and mounts.
         claimed(first, &one).await;
         three.cut(first);
-        let calls = first.requested();
+        let calls = first.calls();
         let begun = std::time::Instant::now();
         let second = three.leader(&[&first.name]).await;
         claimed(second, &one).await;
@@ -264,7 +264,7 @@ fn vw_02_vw_04_a_leader_that_is_cut_off_calls_nothing_more_and_the_next_one_goes
         );
 
         gives_nothing_back(first, &one).await;
-        assert_eq!(first.requested(), calls, "VW-02: it calls no plugin");
+        assert_eq!(first.calls(), calls, "VW-02: it calls no plugin");
 
         // The next one falls in the middle of the release, at its controller.
         three.strict.fault(DETACH, &[Fault::Hangs]);
@@ -328,7 +328,7 @@ fn vw_02_a_leader_that_was_cut_off_after_its_last_step_detaches_nothing() {
         let origin = Origin::default();
         let failed = first.volumes.unpublish(place, &one, &origin).await;
         failed.unwrap_err();
-        let calls = first.requested();
+        let calls = first.calls();
         three.cut(first);
         let second = three.leader(&[&first.name]).await;
         second
@@ -338,7 +338,7 @@ fn vw_02_a_leader_that_was_cut_off_after_its_last_step_detaches_nothing() {
             .unwrap();
         claimed(second, &harness::alloc_id(2)).await;
         gives_nothing_back(first, &one).await;
-        assert_eq!(first.requested(), calls);
+        assert_eq!(first.calls(), calls);
         assert!(
             three.strict.wrong().is_empty(),
             "{:?}",
@@ -353,7 +353,7 @@ fn csi_24_two_servers_that_claim_at_once_give_a_volume_of_one_writer_to_one() {
         let three = Three::start().await;
         let (one, two) = (harness::alloc_id(1), harness::alloc_id(2));
         let first = three.leader(&[]).await;
-        let calls = first.requested();
+        let calls = first.calls();
         three.cut(first);
         assert!(first.leads(), "it does not know yet");
         let late = first.volumes.claim(claim(&one), Origin::default());
@@ -366,7 +366,7 @@ fn csi_24_two_servers_that_claim_at_once_give_a_volume_of_one_writer_to_one() {
         };
         let (late, ()) = tokio::join!(late, next);
         assert!(!matches!(late, Ok(Ok(_))), "{late:?}");
-        assert_eq!(first.requested(), calls, "it calls no plugin");
+        assert_eq!(first.calls(), calls, "it calls no plugin");
 
         // A repeated request is refused by the server that leads now.
         let refused = eventually_async("a refusal", LONG, async || {

@@ -1,6 +1,6 @@
 //! What each step of a volume's life requests, refuses and says.
 
-use drover_events::csi::{CsiVolumeClaimed, mode, state};
+use drover_events::csi::{CsiVolumeClaimed, claim_mode, state};
 use drover_events::model::status::access_mode::{
     MULTI_NODE_READER as READERS, SINGLE_NODE_WRITER as ONE,
 };
@@ -36,7 +36,7 @@ fn step(alloc: &str, to: u8) -> ClaimVolume {
             namespace: "default".into(),
             volume_id: "data".into(),
             allocation_id: alloc.to_owned(),
-            claim: mode::WRITE,
+            mode: claim_mode::WRITE,
             state: to,
             ..CsiVolumeClaimed::default()
         },
@@ -49,7 +49,7 @@ fn sign() -> ClaimVolume {
         claim: CsiVolumeClaimed {
             namespace: "default".into(),
             volume_id: "data".into(),
-            claim: mode::GC,
+            mode: claim_mode::GC,
             ..CsiVolumeClaimed::default()
         },
     }
@@ -62,8 +62,8 @@ async fn csi_32_a_node_detaches_what_was_read_as_read_and_what_was_written_as_wr
         world.volume("data", access);
         let alloc = world.alloc_as((1, 0), "data", (access, reads));
         let how = match reads {
-            true => mode::READ,
-            false => mode::WRITE,
+            true => claim_mode::READ,
+            false => claim_mode::WRITE,
         };
         world.claim_as("data", &alloc, how).await.unwrap();
         world.strict.mount("data", &node_id(0), &alloc, !reads);
@@ -197,7 +197,7 @@ async fn plg_06_a_controller_that_is_named_is_checked_and_one_that_is_not_is_cho
             .controller::<ControllerValidateVolume>(requested);
         answer.await.map(|_| ()).map_err(|error| error.to_string())
     };
-    let requested = |node: usize| {
+    let validations = |node: usize| {
         world
             .strict
             .count(&format!("ControllerValidateVolume @{}", node_id(node)))
@@ -205,12 +205,12 @@ async fn plg_06_a_controller_that_is_named_is_checked_and_one_that_is_not_is_cho
     for _ in 0..4 {
         assert_eq!(ask("").await, Ok(()));
     }
-    assert_eq!((requested(0), requested(1)), (2, 2), "each in its turn");
+    assert_eq!((validations(0), validations(1)), (2, 2), "each in its turn");
     for _ in 0..3 {
         assert_eq!(ask(&node_id(1)).await, Ok(()));
     }
     assert_eq!(
-        (requested(0), requested(1)),
+        (validations(0), validations(1)),
         (2, 5),
         "the one that is named"
     );

@@ -435,7 +435,7 @@ pub(crate) struct Way {
     /// Nodes that no way leads to.
     pub cut: Mutex<BTreeSet<String>>,
     /// How often it was taken.
-    pub requested: AtomicUsize,
+    pub calls: AtomicUsize,
 }
 
 impl Way {
@@ -443,7 +443,7 @@ impl Way {
         Self {
             strict: Arc::clone(strict),
             cut: Mutex::default(),
-            requested: AtomicUsize::new(0),
+            calls: AtomicUsize::new(0),
         }
     }
 }
@@ -464,7 +464,7 @@ impl Reach for Way {
             let lost = Unanswered::Unreached("No path to node".to_owned());
             return std::future::ready(Err(lost)).boxed();
         }
-        self.requested.fetch_add(1, Ordering::SeqCst);
+        self.calls.fetch_add(1, Ordering::SeqCst);
         let (strict, node) = (Arc::clone(&self.strict), node.to_owned());
         async move {
             let name = method.trim_start_matches("CSI.");
@@ -478,7 +478,7 @@ impl Reach for Way {
             }
             let call = format!("{name} @{node} {fault:?}");
             strict.storage.lock().calls.push(call);
-            let answer = strict.requested((name, method), body, fault).await;
+            let answer = strict.carry_out((name, method), body, fault).await;
             if name == "ControllerDetachVolume" {
                 strict.strays().await;
             }
@@ -508,7 +508,7 @@ impl Strict {
     }
 
     /// What becomes of a call.
-    async fn requested(
+    async fn carry_out(
         self: &Arc<Self>,
         (name, method): (&str, &'static str),
         body: Bytes,

@@ -1,9 +1,9 @@
-//! An allocation gives a volume back: taken → node-detached → controller-detached → ready to free
+//! An allocation gives a volume back: held → node-detached → controller-detached → ready to free
 //! (CSI-31). Each step is recorded once its call succeeded, and may be repeated.
 
 use std::time::Duration;
 
-use drover_events::csi::{CsiVolumeClaimed, mode, state};
+use drover_events::csi::{CsiVolumeClaimed, claim_mode, state};
 use drover_projections::StorageError;
 use drover_projections::query::csi::{self, Volume};
 use drover_projections::tables::allocs::Allocs;
@@ -137,7 +137,7 @@ impl Volumes {
                 volume_id: id.to_owned(),
                 allocation_id: alloc.to_owned(),
                 node_id: claim.node_id.clone(),
-                claim: claim.mode,
+                mode: claim.mode,
                 access_mode: claim.access_mode.clone(),
                 attachment_mode: claim.attachment_mode.clone(),
                 ..CsiVolumeClaimed::default()
@@ -162,7 +162,7 @@ impl Volumes {
             node_id: claim.node_id.clone(),
             attachment_mode: claim.attachment_mode.clone(),
             access_mode: claim.access_mode.clone(),
-            read_only: claim.claim == mode::READ,
+            read_only: claim.mode == claim_mode::READ,
         };
         let node_plugin = (claim.node_id.as_str(), requested.plugin_id.as_str());
         let detached = self
@@ -263,7 +263,7 @@ impl Volumes {
         let claim = CsiVolumeClaimed {
             namespace: namespace.to_owned(),
             volume_id: id.to_owned(),
-            claim: mode::DELETE,
+            mode: claim_mode::DELETE,
             state: match begins {
                 true => state::CLAIMED,
                 false => state::READY_TO_FREE,

@@ -276,7 +276,7 @@ async fn csi_25_csi_32_a_claim_outlives_its_allocation_with_what_it_was() {
     world.alloc_goes(&alloc);
     let row = world.row("data");
     let claim = &row.past_claims[alloc.as_str()];
-    assert_eq!((claim.access_mode.as_str(), claim.claim), (ONE, 1));
+    assert_eq!((claim.access_mode.as_str(), claim.mode), (ONE, 1));
     world.unpublish("data", &alloc).await.unwrap();
     assert!(world.strict.is_idle() && !world.row("data").in_use());
 }
@@ -291,13 +291,16 @@ async fn csi_38_csi_39_an_operator_detaches_what_has_ended_and_nothing_else() {
             .detach(&key, (node, false), &Origin::default())
             .await
     };
-    let said = |done: Result<u64, StepError>| done.unwrap_err().to_string();
+    let error_text = |done: Result<u64, StepError>| done.unwrap_err().to_string();
     let (here, there) = (node_id(0), node_id(1));
     let text = format!("volume \"data\" is in use on node \"{here}\"");
-    assert_eq!(said(detach(&here).await), text);
+    assert_eq!(error_text(detach(&here).await), text);
     let text = format!("volume \"data\" has no claims on node \"{there}\"");
-    assert_eq!(said(detach(&there).await), text);
-    assert_eq!(said(detach("nowhere").await), "Unknown node \"nowhere\"");
+    assert_eq!(error_text(detach(&there).await), text);
+    assert_eq!(
+        error_text(detach("nowhere").await),
+        "Unknown node \"nowhere\""
+    );
     assert_eq!(world.strict.count(UNMOUNT), 0, "it lives");
     world.alloc_is(&alloc, "complete");
     world.alloc_goes(&alloc);

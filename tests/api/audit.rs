@@ -501,9 +501,9 @@ fn busy(agent: &drover_testkit::Agent) {
 /// An event says who did it, when, and why.
 fn check<'a>(event: &Value, by_index: &dyn Fn(u64) -> Option<&'a Value>) {
     let actor = &event["Actor"];
-    let said = |name: &str| actor[name].as_str().is_some_and(|text| !text.is_empty());
+    let is_set = |name: &str| actor[name].as_str().is_some_and(|text| !text.is_empty());
     assert!(
-        said("kind") && (said("id") || said("addr")),
+        is_set("kind") && (is_set("id") || is_set("addr")),
         "who: {event:#}"
     );
     assert!(
@@ -520,7 +520,7 @@ fn check<'a>(event: &Value, by_index: &dyn Fn(u64) -> Option<&'a Value>) {
         }
         // What begins a chain: a user's request, a node's, or a server's own doing by name.
         None if actor["kind"] == "anonymous" => assert_eq!(request, "asked-by-a-user"),
-        None => assert!(actor["kind"] == "node" || said("name"), "{event:#}"),
+        None => assert!(actor["kind"] == "node" || is_set("name"), "{event:#}"),
     }
 }
 

@@ -161,10 +161,10 @@ fn what_is_only_to_be_read_cannot_be_written_whoever_reads_it() {
 
 /// Why this machine gives files no devices; none where it does.
 fn no_loop_devices() -> Option<String> {
-    let said = Command::new("losetup").arg("--find").output();
-    match said {
-        Ok(said) if said.status.success() => None,
-        Ok(said) => Some(String::from_utf8_lossy(&said.stderr).into_owned()),
+    let output = Command::new("losetup").arg("--find").output();
+    match output {
+        Ok(output) if output.status.success() => None,
+        Ok(output) => Some(String::from_utf8_lossy(&output.stderr).into_owned()),
         Err(error) => Some(format!("losetup: {error}")),
     }
 }

@@ -234,8 +234,8 @@ fn mod_07_mod_17_a_task_gets_the_device_it_asks_for_with_all_that_it_needs_to_us
     world.run("apart", "exec", 1, script);
     let alloc = world.wait_running("apart", 1).remove(0);
     let device = world.given(&alloc);
-    let said = world.lines(&alloc, 5);
-    assert_eq!(said, [&*device, "well shared", "3", "kept", "kept"]);
+    let lines = world.lines(&alloc, 5);
+    assert_eq!(lines, [&*device, "well shared", "3", "kept", "kept"]);
     // A task that sees what the node sees gets the same.
     world.run(
         "plain",
@@ -399,8 +399,8 @@ fn an_agent_does_not_start_with_settings_for_a_plugin_that_is_not_there() {
     setup.config.push_str(config);
     let agent = setup.spawn().expect("it begins");
     wait_for("its last words", LONG, || {
-        let said = agent.log_tail(20);
-        ensure!(said.contains("plugin \"nowhere\" has settings"), "{said}");
+        let log = agent.log_tail(20);
+        ensure!(log.contains("plugin \"nowhere\" has settings"), "{log}");
         Ok::<_, anyhow::Error>(())
     })
     .expect("it says why");
@@ -417,8 +417,8 @@ fn settings_that_a_plugin_does_not_take_are_told_and_it_has_no_devices() {
     world.setup.config = config;
     let agent = world.setup.start().expect("the agent starts");
     wait_for("a word of it", LONG, || {
-        let said = agent.log_tail(200);
-        ensure!(said.contains("modell: there is no such setting"), "{said}");
+        let log = agent.log_tail(200);
+        ensure!(log.contains("modell: there is no such setting"), "{log}");
         Ok::<_, anyhow::Error>(())
     })
     .expect("it is told");

@@ -141,14 +141,14 @@ fn mod_23_metadata_counts_at_once_and_survives_the_agents_death() {
     .expect("it is blocked");
     let (status, text) = post(&mut http, &json!({"Meta": {"rack": "r7", "old": null}}));
     assert_eq!(status, 200, "{text}");
-    let said: Value = serde_json::from_str(&text).expect("JSON");
+    let metadata: Value = serde_json::from_str(&text).expect("JSON");
     assert_eq!(
-        (&said["Meta"]["rack"], &said["Meta"]["site"]),
+        (&metadata["Meta"]["rack"], &metadata["Meta"]["site"]),
         (&json!("r7"), &json!("a"))
     );
-    assert_eq!(said["Meta"]["old"], Value::Null);
-    assert_eq!(said["Dynamic"], json!({"rack": "r7", "old": null}));
-    assert_eq!(said["Static"]["old"], "x");
+    assert_eq!(metadata["Meta"]["old"], Value::Null);
+    assert_eq!(metadata["Dynamic"], json!({"rack": "r7", "old": null}));
+    assert_eq!(metadata["Static"]["old"], "x");
     wait_for("it to run", LONG, || {
         let allocs = http.json("/v1/job/waits/allocations")?;
         ensure!(allocs[0]["ClientStatus"] == "complete", "{allocs}");
@@ -159,7 +159,7 @@ fn mod_23_metadata_counts_at_once_and_survives_the_agents_death() {
     agent.kill().expect("it is killed");
     let agent = setup.start().expect("it starts again");
     let mut http = agent.http();
-    assert_eq!(there(&mut http), said);
+    assert_eq!(there(&mut http), metadata);
     register(&mut http, &wanting("again", "rack", "r7"));
     wait_for("another to run", LONG, || {
         let allocs = http.json("/v1/job/again/allocations")?;
@@ -168,8 +168,8 @@ fn mod_23_metadata_counts_at_once_and_survives_the_agents_death() {
     })
     .expect("it is placed");
     let (_, text) = post(&mut http, &json!({"Meta": {"old": "y", "rack": null}}));
-    let said: Value = serde_json::from_str(&text).expect("JSON");
-    assert_eq!(said["Dynamic"], json!({"old": "y"}));
+    let metadata: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(metadata["Dynamic"], json!({"old": "y"}));
 }
 
 #[test]
@@ -191,12 +191,12 @@ fn mod_23_metadata_that_cannot_be_is_refused() {
         (json!({"Meta": {"a": 1}}), ""),
         (json!({"Meta": {"a": "x".repeat(300_000)}}), "262144 bytes"),
     ] {
-        let (status, said) = post(&mut http, &body);
-        assert_eq!(status, 400, "{said}");
-        assert!(said.contains(text), "{said}");
+        let (status, answer) = post(&mut http, &body);
+        assert_eq!(status, 400, "{answer}");
+        assert!(answer.contains(text), "{answer}");
     }
-    let (status, said) = post(&mut http, &json!({"NodeID": "nobody", "Meta": {"a": "b"}}));
-    assert_eq!((status, said.as_str()), (404, "Unknown node \"nobody\""));
+    let (status, answer) = post(&mut http, &json!({"NodeID": "nobody", "Meta": {"a": "b"}}));
+    assert_eq!((status, answer.as_str()), (404, "Unknown node \"nobody\""));
     let put = http.put("/v1/client/metadata", &json!({"Meta": {"a": "b"}}));
     assert_eq!(put.expect("an answer").status, 405);
     let alone = server();

@@ -74,21 +74,21 @@ async fn say(socket: &mut Socket, frame: &Value) -> bool {
 
 /// What came to the end: output, exit code, and the close frame.
 #[derive(Debug, Default)]
-struct Said {
+struct CommandEnd {
     out: String,
     code: Option<i64>,
     closed: Option<(u16, String)>,
 }
 
 /// Reads until a text is in the output, or to the end.
-async fn read(socket: &mut Socket, until: Option<&str>) -> Said {
-    let mut said = Said::default();
+async fn read(socket: &mut Socket, until: Option<&str>) -> CommandEnd {
+    let mut end = CommandEnd::default();
     let reading = async {
         while let Some(Ok(message)) = socket.next().await {
             let text = match message {
                 Message::Text(text) => text,
                 Message::Close(frame) => {
-                    said.closed = frame.map(|f| (f.code.into(), f.reason.to_string()));
+                    end.closed = frame.map(|f| (f.code.into(), f.reason.to_string()));
                     continue;
                 }
                 _ => continue,
@@ -96,19 +96,19 @@ async fn read(socket: &mut Socket, until: Option<&str>) -> Said {
             let frame: Value = serde_json::from_str(&text).expect("a frame");
             if let Some(data) = frame["stdout"]["data"].as_str() {
                 let data = drover_events::gojson::Base64::decode(data).expect("base64");
-                said.out += &String::from_utf8_lossy(&data);
-                if until.is_some_and(|text| said.out.contains(text)) {
+                end.out += &String::from_utf8_lossy(&data);
+                if until.is_some_and(|text| end.out.contains(text)) {
                     return;
                 }
             }
             if frame["exited"] == true {
-                said.code = Some(frame["result"]["exit_code"].as_i64().unwrap_or(0));
+                end.code = Some(frame["result"]["exit_code"].as_i64().unwrap_or(0));
             }
         }
     };
     let read = tokio::time::timeout(LONG, reading).await;
     read.unwrap_or_else(|_| panic!("no end: {until:?}"));
-    said
+    end
 }
 
 fn gone(pid: &str) {
@@ -187,9 +187,9 @@ async fn mod_23_who_may_not_runs_nothing() {
     assert!(mark.exists());
     let mut socket = open(&running, &framed, &by[1..]).await.expect("let in");
     assert!(say(&mut socket, &hello(1, good)).await);
-    let said = read(&mut socket, None).await;
+    let end = read(&mut socket, None).await;
     assert_eq!(
-        (said.code, said.closed),
+        (end.code, end.closed),
         (Some(3), Some((1000, String::new())))
     );
 
@@ -212,8 +212,8 @@ async fn lost(
     let token = format!("/v1/acl/token/{accessor}");
     let deleted = http.send("DELETE", &token, b"").expect("an answer");
     assert_eq!(deleted.status, 200);
-    let said = read(&mut socket, None).await;
-    assert_eq!(said.closed, Some((1008, "Permission denied".to_owned())));
+    let end = read(&mut socket, None).await;
+    assert_eq!(end.closed, Some((1008, "Permission denied".to_owned())));
     gone(pid.split(' ').next().expect("a process"));
 }
 
@@ -229,9 +229,9 @@ async fn refused(running: &Running, (plain, framed): (&str, &str), tokens: &[Str
         assert_eq!(refused.err(), Some(403), "{token}");
         let mut socket = open(running, framed, &[]).await.expect("let in to say who");
         assert!(say(&mut socket, &hello(1, token)).await);
-        let said = read(&mut socket, None).await;
+        let end = read(&mut socket, None).await;
         let wanted = Some((1008, "Permission denied".to_owned()));
-        assert_eq!((said.closed, said.code), (wanted, None), "{token}");
+        assert_eq!((end.closed, end.code), (wanted, None), "{token}");
     }
 }
 
@@ -413,9 +413,9 @@ async fn mod_23_much_goes_through_and_little_is_held() {
             .expect("taken");
     }
     assert!(say(&mut socket, &json!({"stdin": {"close": true}})).await);
-    let said = read(&mut socket, None).await;
+    let end = read(&mut socket, None).await;
     let wanted = format!("{}\n", pieces * (128 << 10));
-    assert_eq!((said.out, said.code), (wanted, Some(0)));
+    assert_eq!((end.out, end.code), (wanted, Some(0)));
 
     // One that never reads: what is sent waits with the sender.
     let never = path(&alloc, "echo $$ runs; exec sleep 1000", "");

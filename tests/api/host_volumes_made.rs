@@ -327,8 +327,8 @@ fn a_plugin_that_fails_leaves_nothing_and_one_that_is_cut_off_is_asked_again() {
     let pending = world.volumes("").remove(0);
     let id = id_of(&pending).to_owned();
     assert_eq!(pending["State"], "pending");
-    let said = format!("volume {id} is pending on node");
-    assert!(text.contains(&said), "{text}");
+    let pending = format!("volume {id} is pending on node");
+    assert!(text.contains(&pending), "{text}");
     std::fs::remove_file(world.path("hold")).expect("removed");
     world.start_client(0);
     let ready = world.await_state(&id, "ready");
@@ -350,7 +350,7 @@ fn a_plugin_that_fails_leaves_nothing_and_one_that_is_cut_off_is_asked_again() {
     assert!(!own.exists());
 }
 
-fn what_will_not_do_is_said(world: &World) {
+fn what_will_not_do_is_refused(world: &World) {
     for (change, text) in [
         (
             json!({"Name": "each"}),
@@ -403,13 +403,13 @@ fn what_will_not_do_is_said(world: &World) {
         let body = json!({ "Volume": requested });
         let is_invalid = text.starts_with("volume validation failed");
         let status = if is_invalid { 400 } else { 500 };
-        let said = world.refused(status, ("PUT", "/v1/volume/host/create"), &body);
+        let answer = world.refused(status, ("PUT", "/v1/volume/host/create"), &body);
         match text.contains("nonexistent") {
             true => assert!(
-                said.ends_with("is in nonexistent namespace \"none\""),
-                "{said}"
+                answer.ends_with("is in nonexistent namespace \"none\""),
+                "{answer}"
             ),
-            false => assert_eq!(said, text),
+            false => assert_eq!(answer, text),
         }
     }
 }
@@ -432,7 +432,7 @@ fn a_volume_comes_to_the_node_that_will_do_and_what_will_not_is_said() {
         world.make(&volume("each", "own")),
     ];
     assert_ne!(both[0]["NodeID"], both[1]["NodeID"]);
-    what_will_not_do_is_said(&world);
+    what_will_not_do_is_refused(&world);
     let missing = world.refused(400, ("PUT", "/v1/volume/host/create"), &json!({}));
     assert_eq!(missing, "missing volume definition");
     assert_eq!(world.volumes("").len(), 4);

@@ -255,8 +255,8 @@ fn mod_23_each_question_to_a_node_is_answered() {
     assert_eq!(put(&mut http, &format!("{client}/signal"), &signal).0, 200);
     let logs = format!("/v1/client/fs/logs/{alloc}?task=a&type=stdout&plain=true");
     wait_for("the signal", LONG, || {
-        let said = http.get(&logs)?.text();
-        ensure!(said.contains("begun") && said.contains("heard"), "{said}");
+        let log = http.get(&logs)?.text();
+        ensure!(log.contains("begun") && log.contains("heard"), "{log}");
         Ok(())
     })
     .expect("it is heard");

@@ -259,8 +259,8 @@ fn without_keys_sensitive_values_are_hidden_and_it_is_said() {
     let text = String::from_utf8(output.stdout).expect("text");
     let event: Value = serde_json::from_str(text.trim()).expect("one event");
     assert_eq!(event["Payload"]["Job"]["Meta"]["job"], "redacted");
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(said.contains("no keys in"), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(stderr.contains("no keys in"), "{stderr}");
     assert!(
         !dir.path().join("copy/server/keystore").exists(),
         "a reader makes nothing"

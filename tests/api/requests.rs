@@ -120,9 +120,9 @@ fn old_requests_go_by_policy_and_it_is_told_since_when_they_are_kept() {
     dropped.expect("they go");
     let files = format!("-data-dir={}", data.display());
     for place in [&address, &files] {
-        let said = reported(&[place]);
-        assert!(said.contains("no longer kept"), "{said}");
-        assert!(said.contains("/v1/var/xxx"), "{said}");
+        let printed = reported(&[place]);
+        assert!(printed.contains("no longer kept"), "{printed}");
+        assert!(printed.contains("/v1/var/xxx"), "{printed}");
     }
     let gone = http.get("/v1/audit/requests?since=0").expect("an answer");
     assert_eq!(gone.status, 410, "{}", gone.text());
@@ -139,8 +139,8 @@ fn a_log_that_cannot_be_opened_stops_a_server_that_must_have_it_and_no_other() {
     setup.config += "audit {\n  delivery_guarantee = \"enforced\"\n}\n";
     let refusing = setup.spawn().expect("the program runs");
     let refused = wait_for("the refusal", LONG, || {
-        let said = refusing.log_tail(40);
-        ensure!(said.contains("the request log"), "{said}");
+        let log = refusing.log_tail(40);
+        ensure!(log.contains("the request log"), "{log}");
         refusing
             .http()
             .get("/v1/status/leader")

@@ -215,11 +215,11 @@ async fn drv_07_a_driver_from_outside_is_made_of_the_same_pieces() {
         panic!("it lives")
     };
     let log = tmp.path().join("logs/polly.stdout.0");
-    let said = || {
+    let speaks = || {
         let text = std::fs::read_to_string(&log).unwrap_or_default();
         drover_testkit::so(text == "ahoy\nahoy\n")
     };
-    let heard = drover_testkit::eventually("it speaks", drover_testkit::LONG, said);
+    let heard = drover_testkit::eventually("it speaks", drover_testkit::LONG, speaks);
     heard.await.expect("it speaks");
     running.stop("SIGTERM", drover_testkit::LONG).expect("told");
     assert_eq!(running.wait().await.signal, 15);

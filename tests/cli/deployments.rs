@@ -143,7 +143,7 @@ fn a_deployment_that_is_failed_names_the_version_it_goes_back_to() {
     let deployment = session.json("/v1/job/web/deployment").expect("one");
     let id = deployment["ID"].as_str().expect("an id").to_owned();
     let failed = session.quiet(&format!("deployment fail {id}"));
-    let said = " failed. Auto-reverted to job version 0.\n";
-    assert!(failed.stdout.contains(said), "{}", failed.all());
+    let end = " failed. Auto-reverted to job version 0.\n";
+    assert!(failed.stdout.contains(end), "{}", failed.all());
     session.done("job stop -purge web");
 }

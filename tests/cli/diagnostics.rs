@@ -74,9 +74,9 @@ fn metadata_is_set_shown_and_taken_away() {
     let read = |session: &Session| -> Value {
         serde_json::from_str(&session.done("node meta read -json")).expect("JSON")
     };
-    let said = read(&session);
+    let metadata = read(&session);
     assert_eq!(
-        (&said["Meta"]["cli.rack"], &said["Meta"]["cli.tier"]),
+        (&metadata["Meta"]["cli.rack"], &metadata["Meta"]["cli.tier"]),
         (&"r7".into(), &"a=b".into())
     );
     let id = session.json("/v1/nodes").expect("nodes")[0]["ID"].to_string();
@@ -243,7 +243,7 @@ fn a_client_of_another_machine_is_described_and_captured_too() {
     let node = session.wait("/v1/nodes", |nodes| nodes[0]["Status"] == "ready");
     let node = node[0]["ID"].as_str().expect("an id").to_owned();
     let metadata = format!("/v1/client/metadata?node_id={node}");
-    session.wait(&metadata, |said| said["Static"].is_object());
+    session.wait(&metadata, |shown| shown["Static"].is_object());
 
     session.done(&format!("node meta apply -node-id {node} far=away"));
     let shown = session.done(&format!(
@@ -269,10 +269,10 @@ fn a_client_of_another_machine_is_described_and_captured_too() {
     let index: Value = serde_json::from_str(&read("index.json").expect("an index")).expect("JSON");
     assert_eq!(index["Missing"], serde_json::json!([]), "{index:#}");
     read(&format!("client/{node}/monitor.log")).expect("what it logs");
-    let said: Value =
+    let kept: Value =
         serde_json::from_str(&read(&format!("client/{node}/metadata.json")).expect("metadata"))
             .expect("JSON");
-    assert_eq!(said["Dynamic"]["far"], "away");
+    assert_eq!(kept["Dynamic"]["far"], "away");
     let threads = read(&format!("client/{node}/goroutine-debug1_0000.txt")).expect("threads");
     assert!(
         threads.starts_with("goroutine profile: total "),

@@ -114,7 +114,7 @@ fn output_is_shown_by_task_and_kind_from_its_end_and_to_its_end() {
     let session = Session::new("printed");
     let id = printing(&session, "printed-web");
     let whole = "line 1\nline 2\nline 3\nline 4\nline 5\n";
-    for (flags, said) in [
+    for (flags, expected) in [
         ("-task main", whole),
         ("-stdout -task main", whole),
         ("-stderr -task main", "warned\n"),
@@ -123,7 +123,7 @@ fn output_is_shown_by_task_and_kind_from_its_end_and_to_its_end() {
         ("-tail -c 9 -task main", "4\nline 5\n"),
     ] {
         let shown = session.done(&format!("alloc logs {flags} {id}"));
-        assert_eq!(shown, said, "{flags}");
+        assert_eq!(shown, expected, "{flags}");
     }
     let shown = session.done("alloc logs -job -tail -n 1 -task main printed-web");
     assert_eq!(shown, "line 5\n");
@@ -308,9 +308,9 @@ fn a_capture_is_of_the_agents_and_of_the_length_that_flags_name() {
         log.contains(RELOADS) && !log.contains("reload.rs:"),
         "{log}"
     );
-    let said = recorder.said().concat();
-    assert!(said.contains("stale=false") && !said.contains("stale=true"));
-    assert!(said.contains("seconds=1") && !said.contains("seconds=2"));
+    let sent = recorder.sent().concat();
+    assert!(sent.contains("stale=false") && !sent.contains("stale=true"));
+    assert!(sent.contains("seconds=1") && !sent.contains("seconds=2"));
 
     let far = captured(
         "-duration 2s -node-id none -server-id leader -stale -pprof-duration 2s \
@@ -323,8 +323,8 @@ fn a_capture_is_of_the_agents_and_of_the_length_that_flags_name() {
         far.index
     );
     assert!(far.log().contains("reload.rs:"), "{}", far.log());
-    let said = recorder.said().concat();
-    assert!(said.contains("stale=true") && said.contains("seconds=2"));
+    let sent = recorder.sent().concat();
+    assert!(sent.contains("stale=true") && sent.contains("seconds=2"));
 }
 
 /// A program of the shell's.
@@ -359,8 +359,8 @@ fn a_journal_is_read_of_a_service_since_when_flags_say_and_followed() {
     for (flags, back) in [("", 72 * 3600), ("-logs-since 30m", 30 * 60)] {
         let before = now();
         let line = format!("monitor export -service-name drover.service {flags}");
-        let said = session.done(&line);
-        let requested = said.trim_end().split_once(" --since=@");
+        let printed = session.done(&line);
+        let requested = printed.trim_end().split_once(" --since=@");
         let (words, begin) = requested.expect("a beginning");
         let wanted = "--no-pager --quiet --output=short-iso --unit=drover.service";
         assert_eq!(words, wanted);
@@ -387,13 +387,13 @@ fn user_and_password_of_the_environment_go_along_for_a_proxy() {
     let recorder = Recorder::before(shared_address().parse().expect("an address"));
     let session = Session::new("proxied").through(&recorder.address);
     session.done("job status");
-    let said = recorder.said().concat();
-    assert!(said.contains("GET /v1/jobs") && !said.contains("authorization:"));
+    let sent = recorder.sent().concat();
+    assert!(sent.contains("GET /v1/jobs") && !sent.contains("authorization:"));
     let mut command = session.command(&["job", "status"]);
     command.env("NOMAD_HTTP_AUTH", "user:pass");
     let output = command.output().expect("the program runs");
     assert!(output.status.success(), "{output:?}");
-    let said = recorder.said().concat();
+    let sent = recorder.sent().concat();
     let header = "authorization: Basic dXNlcjpwYXNz\r\n";
-    assert!(said.contains(header), "{said}");
+    assert!(sent.contains(header), "{sent}");
 }

@@ -233,13 +233,13 @@ const TAKEN: &str = "-address=http://x:1 -region=a -namespace=b -token=c -no-col
 fn fault(session: &Session, (command, flag): (&str, &str), refused: bool) -> Option<String> {
     let line = format!("{command} -{flag}=true -help");
     let ran = session.quiet(&line);
-    let said = ran.all();
-    let why = said.strip_prefix(&format!("`drover {command}` has no -{flag}: "));
+    let printed = ran.all();
+    let why = printed.strip_prefix(&format!("`drover {command}` has no -{flag}: "));
     let good = match refused {
         true => ran.code == 1 && why.is_some_and(|why| !why.trim().is_empty()),
-        false => why.is_none() && !said.contains("unexpected argument"),
+        false => why.is_none() && !printed.contains("unexpected argument"),
     };
-    (!good).then(|| format!("{line}: {}: {said}", ran.code))
+    (!good).then(|| format!("{line}: {}: {printed}", ran.code))
 }
 
 fn faults(session: &Session, commands: &[(&str, &str)]) -> Vec<String> {
@@ -349,7 +349,7 @@ fn a_flag_that_is_taken_does_what_it_says() {
 #[test]
 fn numbers_and_times_below_zero_are_values() {
     let session = Session::new("below");
-    for (line, said) in [
+    for (line, expected) in [
         (
             "job run -check-index -3 x.hcl",
             "it takes a number from 0 on",
@@ -378,6 +378,6 @@ fn numbers_and_times_below_zero_are_values() {
     ] {
         let ran = session.quiet(line);
         assert_eq!(ran.code, 1, "{line}: {}", ran.all());
-        assert!(ran.stderr.contains(said), "{line}: {}", ran.stderr);
+        assert!(ran.stderr.contains(expected), "{line}: {}", ran.stderr);
     }
 }

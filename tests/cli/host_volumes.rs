@@ -3,8 +3,8 @@
 use crate::support::Session;
 
 /// The id in "… with ID 4b7a2c11-…".
-fn id_of(said: &str) -> &str {
-    let line = said.lines().find(|line| line.contains(" with ID "));
+fn id_of(printed: &str) -> &str {
+    let line = printed.lines().find(|line| line.contains(" with ID "));
     let id = line.and_then(|line| line.rsplit(' ').next());
     id.expect("an id")
 }

@@ -152,8 +152,8 @@ impl Manager {
             let allocs = self.json(&format!("/v1/job/{job}/allocations"))?;
             ensure!(allocs[0]["ClientStatus"] == "running", "not yet: {allocs}");
             let id = allocs[0]["ID"].as_str().context("an id")?;
-            let said = self.drover(&["alloc", "logs", id]);
-            said.trim().parse().context("a process")
+            let log = self.drover(&["alloc", "logs", id]);
+            log.trim().parse().context("a process")
         });
         Pid::from_raw(found.expect("it runs"))
     }

@@ -6,13 +6,13 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 /// What one connection said.
-type Said = Arc<Mutex<Vec<u8>>>;
+type SentBytes = Arc<Mutex<Vec<u8>>>;
 
 /// A recorder that runs.
 pub(crate) struct Recorder {
     /// Where it listens.
     pub(crate) address: String,
-    requested: Arc<Mutex<Vec<Said>>>,
+    requested: Arc<Mutex<Vec<SentBytes>>>,
 }
 
 impl Recorder {
@@ -27,9 +27,9 @@ impl Recorder {
                 let (Ok(client), Ok(server)) = (stream, TcpStream::connect(agent)) else {
                     return;
                 };
-                let said = Arc::new(Mutex::new(Vec::new()));
-                kept.lock().expect("not poisoned").push(Arc::clone(&said));
-                carry(&client, &server, Some(said));
+                let sent = Arc::new(Mutex::new(Vec::new()));
+                kept.lock().expect("not poisoned").push(Arc::clone(&sent));
+                carry(&client, &server, Some(sent));
                 carry(&server, &client, None);
             }
         });
@@ -37,18 +37,18 @@ impl Recorder {
     }
 
     /// What each connection said so far, as it was said.
-    pub(crate) fn said(&self) -> Vec<String> {
+    pub(crate) fn sent(&self) -> Vec<String> {
         let requested = self.requested.lock().expect("not poisoned");
-        let texts = requested.iter().map(|said| {
-            let said = said.lock().expect("not poisoned");
-            String::from_utf8_lossy(&said).into_owned()
+        let texts = requested.iter().map(|sent| {
+            let sent = sent.lock().expect("not poisoned");
+            String::from_utf8_lossy(&sent).into_owned()
         });
         texts.collect()
     }
 
     /// The requests so far, first line and body.
     pub(crate) fn requested(&self) -> Vec<(String, String)> {
-        self.said()
+        self.sent()
             .iter()
             .map(|text| {
                 let (head, body) = text.split_once("\r\n\r\n").unwrap_or((text, ""));
@@ -61,7 +61,7 @@ impl Recorder {
 }
 
 /// Carries bytes from one side to the other on a thread of its own.
-fn carry(from: &TcpStream, to: &TcpStream, said: Option<Arc<Mutex<Vec<u8>>>>) {
+fn carry(from: &TcpStream, to: &TcpStream, kept: Option<Arc<Mutex<Vec<u8>>>>) {
     let mut from = from.try_clone().expect("a second handle");
     let mut to = to.try_clone().expect("a second handle");
     thread::spawn(move || {
@@ -70,8 +70,8 @@ fn carry(from: &TcpStream, to: &TcpStream, said: Option<Arc<Mutex<Vec<u8>>>>) {
             if read == 0 {
                 break;
             }
-            if let Some(said) = &said {
-                said.lock()
+            if let Some(kept) = &kept {
+                kept.lock()
                     .expect("not poisoned")
                     .extend_from_slice(&piece[..read]);
             }

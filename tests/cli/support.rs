@@ -166,10 +166,10 @@ impl Session {
         let output = end.recv_timeout(LONG).unwrap_or_else(|_| {
             // What waits for ever is a fault of its own.
             let _ = kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL);
-            let said = end.recv().ok().and_then(Result::ok);
-            let said = said.map_or_else(Vec::new, |output| output.stdout);
-            let said = String::from_utf8_lossy(&said);
-            panic!("{words:?} did not end in {LONG:?}: {said}")
+            let printed = end.recv().ok().and_then(Result::ok);
+            let printed = printed.map_or_else(Vec::new, |output| output.stdout);
+            let printed = String::from_utf8_lossy(&printed);
+            panic!("{words:?} did not end in {LONG:?}: {printed}")
         });
         let output = output.expect("the program ends");
         Ran {

@@ -46,7 +46,7 @@ fn volumes_and_plugins_are_shown_and_what_is_wrong_with_them_is_said() {
 #[test]
 fn flags_of_the_other_type_of_volume_are_refused_by_name() {
     let session = Session::new("volume-flags");
-    for (line, said) in [
+    for (line, expected) in [
         ("volume delete -force data", "-force is about host volumes"),
         (
             "volume delete -type host -secret a=b data",
@@ -71,7 +71,7 @@ fn flags_of_the_other_type_of_volume_are_refused_by_name() {
     ] {
         let ran = session.quiet(line);
         assert_eq!(ran.code, 1, "{line}: {}", ran.all());
-        assert!(ran.stderr.contains(said), "{line}: {}", ran.all());
+        assert!(ran.stderr.contains(expected), "{line}: {}", ran.all());
     }
     let listed = session.done("volume status -node-pool default");
     assert!(!listed.contains("Container Storage"), "{listed}");
@@ -86,19 +86,19 @@ fn made(session: &Session, name: &str, flags: &str) -> (String, String) {
                               "attachment_mode": "file-system"}}]}}"#
     );
     session.file("made.json", &spec);
-    let said = session.done(&format!("volume create {flags} made.json"));
-    let line = said.lines().find(|line| line.contains(" with ID "));
+    let printed = session.done(&format!("volume create {flags} made.json"));
+    let line = printed.lines().find(|line| line.contains(" with ID "));
     let id = line.and_then(|line| line.rsplit(' ').next());
-    (id.expect("an id").to_owned(), said)
+    (id.expect("an id").to_owned(), printed)
 }
 
 #[test]
 fn what_nobody_acts_on_of_a_host_volume_is_in_its_warnings() {
     let session = Session::new("volume-warned");
-    let (id, said) = made(&session, "warned", "-policy-override");
-    let warnings = said.split("Volume Warnings:\n").nth(1);
+    let (id, printed) = made(&session, "warned", "-policy-override");
+    let warnings = printed.split("Volume Warnings:\n").nth(1);
     let named = warnings.is_some_and(|warnings| warnings.contains("field PolicyOverride"));
-    assert!(named, "{said}");
+    assert!(named, "{printed}");
     session.done(&format!("volume delete -type host {id}"));
 }
 
@@ -106,7 +106,7 @@ fn what_nobody_acts_on_of_a_host_volume_is_in_its_warnings() {
 fn job_12_what_is_to_be_done_by_force_is_asked_for_so_and_nothing_else_is() {
     let recorder = Recorder::before(shared_address().parse().expect("an address"));
     let session = Session::new("volume-force").through(&recorder.address);
-    let requested = |line: &str| {
+    let run_line = |line: &str| {
         let ran = session.quiet(line);
         let (last, _) = recorder.requested().pop().expect("a request");
         (ran, last)
@@ -114,17 +114,17 @@ fn job_12_what_is_to_be_done_by_force_is_asked_for_so_and_nothing_else_is() {
     let node = "00000000-0000-4000-8000-00000000dead";
     for (flag, force) in [("", "false"), ("-force", "true")] {
         let query = format!("force={force}&namespace=volume-force");
-        let (ran, last) = requested(&format!("volume deregister {flag} nothing"));
+        let (ran, last) = run_line(&format!("volume deregister {flag} nothing"));
         assert_eq!(ran.code, 1, "{}", ran.all());
         assert_eq!(last, format!("DELETE /v1/volume/csi/nothing?{query}"));
 
-        let (ran, last) = requested(&format!("volume detach {flag} nothing {node}"));
+        let (ran, last) = run_line(&format!("volume detach {flag} nothing {node}"));
         assert_eq!(ran.code, 1, "{}", ran.all());
         let target = format!("/v1/volume/csi/nothing/detach?node={node}&{query}");
         assert_eq!(last, format!("DELETE {target}"));
 
         let (id, _) = made(&session, &format!("by-force-{force}"), "");
-        let (ran, last) = requested(&format!("volume delete -type host {flag} {id}"));
+        let (ran, last) = run_line(&format!("volume delete -type host {flag} {id}"));
         assert_eq!(ran.code, 0, "{}", ran.all());
         assert_eq!(last, format!("DELETE /v1/volume/host/{id}?{query}"));
     }

@@ -234,11 +234,11 @@ fn an_export_that_was_killed_or_found_no_space_goes_on_to_the_same_bytes() -> Re
     let filler = disk.fill_with((24 << 20) - whole.len() / 2)?;
     let to = disk.0.join("full.ndjson");
     let output = export(&setup, &flags, &to).output()?;
-    let said = words(&output);
-    ensure!(output.status.code() == Some(1), "{said}");
+    let printed = words(&output);
+    ensure!(output.status.code() == Some(1), "{printed}");
     ensure!(
-        said.contains("No space left") && said.contains("-resume"),
-        "{said}"
+        printed.contains("No space left") && printed.contains("-resume"),
+        "{printed}"
     );
     ensure!(fs::metadata(&to)?.len() > 1 << 20, "nothing of it is there");
     fs::remove_file(filler)?;
@@ -267,11 +267,11 @@ fn tables_for_analysts_that_were_killed_or_found_no_space_are_made_again_whole()
     let to = disk.0.join("events");
     let filler = disk.fill()?;
     let output = export(&setup, &flags, &to).output()?;
-    let said = words(&output);
-    ensure!(output.status.code() == Some(1), "{said}");
+    let printed = words(&output);
+    ensure!(output.status.code() == Some(1), "{printed}");
     ensure!(
-        said.contains("No space left") && said.contains("-resume"),
-        "{said}"
+        printed.contains("No space left") && printed.contains("-resume"),
+        "{printed}"
     );
     ensure!(!to.join("export.json").exists(), "it is called whole");
     fs::remove_file(filler)?;

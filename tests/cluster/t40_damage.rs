@@ -67,16 +67,13 @@ fn a_log_without_its_end_or_an_id_is_refused_and_nothing_is_dropped() -> Result<
         .write(true)
         .open(&segment)?
         .set_len(4096 + 20_000)?;
-    let said = gives_up(&setup)?;
-    ensure!(said.contains("its end is lost"), "{said}");
+    let log = gives_up(&setup)?;
+    ensure!(log.contains("its end is lost"), "{log}");
     fs::write(&segment, &whole)?;
 
     fs::remove_file(server.join("node-id"))?;
-    let said = gives_up(&setup)?;
-    ensure!(
-        said.contains("node-id") && said.contains("missing"),
-        "{said}"
-    );
+    let log = gives_up(&setup)?;
+    ensure!(log.contains("node-id") && log.contains("missing"), "{log}");
     fs::write(server.join("node-id"), id)?;
 
     let agent = setup.start()?;
@@ -115,13 +112,13 @@ fn a_log_without_its_end_is_refused_by_its_checkpoints_alone() -> Result<()> {
     let retired = dir.path().join("tables");
     // No tables, damaged ones: neither are built of less than was signed.
     fs::rename(&tables, &retired)?;
-    let said = gives_up(&setup)?;
-    ensure!(said.contains("was signed: its end is lost"), "{said}");
+    let log = gives_up(&setup)?;
+    ensure!(log.contains("was signed: its end is lost"), "{log}");
     let _ = fs::remove_dir_all(&tables);
     fs::rename(&retired, &tables)?;
     flip(&largest(&tables, "sst")?, 200)?;
-    let said = gives_up(&setup)?;
-    ensure!(said.contains("its end is lost"), "{said}");
+    let log = gives_up(&setup)?;
+    ensure!(log.contains("its end is lost"), "{log}");
     fs::write(&segment, &whole)?;
     let agent = setup.start()?;
     check(&agent, &known)?;
@@ -139,8 +136,11 @@ fn a_backup_without_one_of_its_keys_is_refused() -> Result<()> {
     fs::write(entry.path(), "{}")?;
     let answer = agent.http().get("/v1/operator/snapshot")?;
     ensure!(answer.status == 500, "{}", answer.status);
-    let (said, name) = (answer.text(), entry.file_name());
-    ensure!(said.contains(&*name.to_string_lossy()), "{said}");
+    let (answer_text, name) = (answer.text(), entry.file_name());
+    ensure!(
+        answer_text.contains(&*name.to_string_lossy()),
+        "{answer_text}"
+    );
     agent.kill()?;
     Ok(())
 }
@@ -157,13 +157,13 @@ fn a_flipped_bit_in_a_segment_is_named_and_the_server_refuses_to_start() -> Resu
         .args(["log", "inspect", "-data-dir"])
         .arg(&setup.data_dir)
         .output()?;
-    let said = gives_up(&setup)?;
-    for text in [&*words(&inspected), &said] {
+    let log = gives_up(&setup)?;
+    for text in [&*words(&inspected), &log] {
         let place = format!("corruption in segment {name} at offset ");
         ensure!(text.contains(&place), "{text}");
         ensure!(text.contains(", index "), "{text}");
     }
-    ensure!(said.contains("restore a backup"), "how to heal: {said}");
+    ensure!(log.contains("restore a backup"), "how to heal: {log}");
     ensure!(!inspected.status.success(), "inspect finds no fault");
     let data = format!("-data-dir={}", setup.data_dir.display());
     let read = |words: &[&str]| Command::new(&setup.binary).args(words).arg(&data).output();
@@ -179,10 +179,10 @@ fn a_flipped_bit_in_a_segment_is_named_and_the_server_refuses_to_start() -> Resu
             lines > 10,
             "{reads:?} shows what can be read: {lines} lines"
         );
-        let said = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         let place = format!("corruption in segment {name} at offset ");
-        ensure!(said.contains(&place), "{reads:?}: {said}");
-        ensure!(!said.contains("peer"), "there is one server: {said}");
+        ensure!(stderr.contains(&place), "{reads:?}: {stderr}");
+        ensure!(!stderr.contains("peer"), "there is one server: {stderr}");
         // What ends before the damage is whole.
         let before = read(&[reads[0], reads[1], "-to=5"])?;
         ensure!(before.status.success(), "{}", words(&before));
@@ -199,9 +199,9 @@ fn a_flipped_bit_in_a_table_file_is_named_by_replay_and_healed_at_start() -> Res
     flip(&file, 200)?;
     let name = file.file_name().context("a name")?.to_string_lossy();
     let found = replay(&setup, None)?;
-    let said = words(&found);
-    ensure!(!found.status.success(), "{said}");
-    ensure!(said.contains(&*name), "{name} is not named: {said}");
+    let printed = words(&found);
+    ensure!(!found.status.success(), "{printed}");
+    ensure!(printed.contains(&*name), "{name} is not named: {printed}");
     let agent = setup.start()?;
     check(&agent, &known)?;
     check_replay(&setup, &agent)?;
@@ -285,13 +285,13 @@ fn verify_names_a_flipped_bit_in_every_file_that_it_reads_beside_the_log() -> Re
         command.args(["log", "verify", "-data-dir"]);
         let output = command.arg(&setup.data_dir).output()?;
         fs::write(&path, whole)?;
-        let said = words(&output);
+        let printed = words(&output);
         ensure!(
             output.status.code() == Some(1),
-            "{}: {said}",
+            "{}: {printed}",
             path.display()
         );
-        ensure!(said.contains(what), "{}: {said}", path.display());
+        ensure!(printed.contains(what), "{}: {printed}", path.display());
     }
     Ok(())
 }

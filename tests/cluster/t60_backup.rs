@@ -75,8 +75,8 @@ fn resumes_only_its_own(setup: &Setup, dir: &Path, whole: &str) -> Result<()> {
     ensure!(fs::read_to_string(&path)? == whole, "not the whole export");
     for index in [5_000, u64::MAX] {
         fs::write(&path, format!("{{\"Index\":{index}}}\n"))?;
-        let said = refused(setup, &export)?;
-        ensure!(said.contains("is no export of this log"), "{said}");
+        let printed = refused(setup, &export)?;
+        ensure!(printed.contains("is no export of this log"), "{printed}");
     }
     let last = whole.lines().last().context("no line")?;
     let last: Value = serde_json::from_str(last)?;
@@ -91,8 +91,11 @@ fn resumes_only_its_own(setup: &Setup, dir: &Path, whole: &str) -> Result<()> {
         (whole.to_owned(), &part[..]),
     ] {
         fs::write(&path, &lines)?;
-        let said = refused(setup, export)?;
-        ensure!(said.contains("of this log with these flags"), "{said}");
+        let printed = refused(setup, export)?;
+        ensure!(
+            printed.contains("of this log with these flags"),
+            "{printed}"
+        );
         ensure!(fs::read_to_string(&path)? == lines, "it was changed");
     }
     let beyond = refused(setup, &["log", "export", &data, "-from=5000"])?;
@@ -105,8 +108,8 @@ fn resumes_only_its_own(setup: &Setup, dir: &Path, whole: &str) -> Result<()> {
 fn goes_on_without_keys(setup: &Setup, lines: &Path, dir: &Path) -> Result<()> {
     let to = dir.join("keyless");
     let into = format!("-data-dir={}", text(&to));
-    let said = done(setup, &["log", "import", text(lines), &into])?;
-    ensure!(said.contains("keys are in no export"), "{said}");
+    let printed = done(setup, &["log", "import", text(lines), &into])?;
+    ensure!(printed.contains("keys are in no export"), "{printed}");
     let mut there = Setup::server(env!("CARGO_BIN_EXE_drover"), &to)?;
     there.config.clone_from(&setup.config);
     let agent = there.start()?;
@@ -127,8 +130,8 @@ fn goes_on_without_keys(setup: &Setup, lines: &Path, dir: &Path) -> Result<()> {
     check_replay(&there, &agent)?;
     save(&there, &agent, &dir.join("keyless.tar"))?;
     stop(agent)?;
-    let said = done(&there, &["log", "verify", &into])?;
-    ensure!(!said.contains("signer nobody"), "{said}");
+    let printed = done(&there, &["log", "verify", &into])?;
+    ensure!(!printed.contains("signer nobody"), "{printed}");
     Ok(())
 }
 
@@ -166,8 +169,8 @@ fn an_exported_log_is_imported_with_its_proof_and_its_state() -> Result<()> {
     ensure!(again.contains("only an empty data directory"), "{again}");
     let verified = done(&setup, &["log", "verify", &into])?;
     let own = done(&setup, &["log", "verify", &data])?;
-    let root = |said: &str| {
-        let line = said.lines().find(|line| line.starts_with("Root"));
+    let root = |printed: &str| {
+        let line = printed.lines().find(|line| line.starts_with("Root"));
         line.and_then(|line| line.split(" = ").nth(1))
             .map(str::to_owned)
     };
@@ -203,8 +206,8 @@ fn restore_into(
     ensure!(locked.contains("-wrap-key"), "{locked}");
     let wrap = format!("-wrap-key={}", text(wrap));
     words.push(&wrap);
-    let said = done(setup, &words)?;
-    ensure!(said.contains("tables proved"), "{said}");
+    let printed = done(setup, &words)?;
+    ensure!(printed.contains("tables proved"), "{printed}");
     Ok(())
 }
 
@@ -304,11 +307,11 @@ fn a_running_server_takes_a_backup_as_a_new_epoch_and_wakes_who_waits() -> Resul
     let mut http = agent.http();
     let waiter = std::thread::spawn(move || http.get(&format!("/v1/vars?index={last}&wait=120s")));
     let address = format!("-address=http://{}", agent.addr());
-    let said = done(
+    let printed = done(
         &setup,
         &["operator", "snapshot", "restore", &address, text(&backup)],
     )?;
-    ensure!(said.contains("tables proved"), "{said}");
+    ensure!(printed.contains("tables proved"), "{printed}");
     let woken = waiter
         .join()
         .map_err(|_| anyhow::anyhow!("the waiter panicked"))?;
@@ -392,16 +395,16 @@ fn a_flipped_bit_in_a_backup_is_named_and_refused() -> Result<()> {
             shown.contains("damaged") || shown.contains("sum"),
             "{shown}"
         );
-        let said = refused(
+        let printed = refused(
             &setup,
             &["operator", "snapshot", "restore", &address, text(&bad)],
         )?;
-        ensure!(said.contains("not what was written"), "{said}");
+        ensure!(printed.contains("not what was written"), "{printed}");
     }
     fs::write(&bad, &whole[..whole.len() / 2])?;
     let shown = refused(&setup, &["operator", "snapshot", "inspect", text(&bad)])?;
     ensure!(shown.contains("ends"), "{shown}");
-    let said = refused(
+    let printed = refused(
         &setup,
         &[
             "operator",
@@ -412,7 +415,7 @@ fn a_flipped_bit_in_a_backup_is_named_and_refused() -> Result<()> {
             text(&backup),
         ],
     )?;
-    ensure!(said.contains("is not in the backup"), "{said}");
+    ensure!(printed.contains("is not in the backup"), "{printed}");
     says_400(&agent, &whole)?;
     check(&agent, &known)?;
     write(&agent, &mut known, 30, 40, "it goes on")?;
@@ -436,9 +439,9 @@ fn says_400(agent: &Agent, whole: &[u8]) -> Result<()> {
     ] {
         let path = format!("/v1/operator/snapshot?at={at}");
         let answer = agent.http().send("PUT", &path, sent)?;
-        let said = answer.text();
-        ensure!(answer.status == 400, "{at}: {} {said}", answer.status);
-        ensure!(said.contains(wanted), "{said}");
+        let reason = answer.text();
+        ensure!(answer.status == 400, "{at}: {} {reason}", answer.status);
+        ensure!(reason.contains(wanted), "{reason}");
     }
     Ok(())
 }

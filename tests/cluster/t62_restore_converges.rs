@@ -184,18 +184,18 @@ fn a_restore_under_running_jobs_converges_to_three_points() -> Result<()> {
     // A query about the time before says where that is kept.
     let gone = agent.http().get(&format!("/v1/jobs?as_of={ended}"))?;
     ensure!(gone.status == 410, "{}", gone.status);
-    let said = gone.text();
-    ensure!(said.contains("a backup was restored"), "{said}");
+    let text = gone.text();
+    ensure!(text.contains("a backup was restored"), "{text}");
     let shown = dir.path().join("state").display().to_string();
     let mut reported = Vec::new();
-    for command in said.split('`').filter(|part| part.starts_with("drover ")) {
+    for command in text.split('`').filter(|part| part.starts_with("drover ")) {
         let words = command.split(' ').skip(1);
         let words: Vec<&str> = words
             .map(|word| if word == "OUT" { &shown } else { word })
             .collect();
         reported.push(run(&setup, &words).with_context(|| command.to_owned())?);
     }
-    ensure!(reported.len() == 3, "{said}");
+    ensure!(reported.len() == 3, "{text}");
     // It is the epoch that the index is of, not the last one: nothing was restored before it.
     ensure!(reported[0].contains(&format!("{ended}")), "{}", reported[0]);
     ensure!(!reported[0].contains("ClusterRestored"), "{}", reported[0]);

@@ -44,9 +44,9 @@ fn run(setup: &Setup, verb: &str, flags: &[&str]) -> Result<Output> {
 
 fn succeeds(setup: &Setup, verb: &str, flags: &[&str]) -> Result<String> {
     let output = run(setup, verb, flags)?;
-    let said = words(&output);
-    ensure!(output.status.success(), "{verb} {flags:?}: {said}");
-    Ok(said)
+    let printed = words(&output);
+    ensure!(output.status.success(), "{verb} {flags:?}: {printed}");
+    Ok(printed)
 }
 
 fn server_dir(setup: &Setup) -> PathBuf {
@@ -61,14 +61,14 @@ fn ev_05_every_table_is_built_again_and_is_what_it_was() -> Result<()> {
     let before: Value = serde_json::from_str(&list)?;
     ensure!(before["Applied"].as_u64() > Some(120), "{before}");
     succeeds(&setup, "verify", &["-whole"])?;
-    let said = succeeds(&setup, "rebuild", &[])?;
+    let printed = succeeds(&setup, "rebuild", &[])?;
     ensure!(
-        said.contains("equal to those of the old database"),
-        "{said}"
+        printed.contains("equal to those of the old database"),
+        "{printed}"
     );
     ensure!(
-        said.contains("equal to those of the signed checkpoint"),
-        "{said}"
+        printed.contains("equal to those of the signed checkpoint"),
+        "{printed}"
     );
     let after: Value = serde_json::from_str(&succeeds(&setup, "list", &["-json"])?)?;
     for key in ["Applied", "Tables", "Schema"] {
@@ -76,18 +76,18 @@ fn ev_05_every_table_is_built_again_and_is_what_it_was() -> Result<()> {
     }
     let kept = server_dir(&setup).join("projections.set-aside-1");
     ensure!(kept.is_dir(), "{} is not there", kept.display());
-    let said = succeeds(&setup, "verify", &["-whole"])?;
-    ensure!(said.contains("verified every entry"), "{said}");
+    let printed = succeeds(&setup, "verify", &["-whole"])?;
+    ensure!(printed.contains("verified every entry"), "{printed}");
     succeeds(&setup, "discard", &[])?;
     ensure!(!kept.exists(), "{} is there", kept.display());
     let agent = setup.start()?;
     check(&agent, &known)?;
     check_replay(&setup, &agent)?;
     let refused = run(&setup, "rebuild", &[])?;
-    let said = words(&refused);
+    let printed = words(&refused);
     ensure!(
-        !refused.status.success() && said.contains("is in use"),
-        "{said}"
+        !refused.status.success() && printed.contains("is in use"),
+        "{printed}"
     );
     stop(agent)
 }
@@ -140,9 +140,9 @@ fn a_rebuild_killed_anywhere_leaves_a_whole_database_in_use() -> Result<()> {
                 succeeds(&setup, "rebuild", &["-discard-old"])?;
             }
             killed = killed_at(&setup, &mark)?;
-            let said = succeeds(&setup, "verify", &["-whole"])
+            let printed = succeeds(&setup, "verify", &["-whole"])
                 .with_context(|| format!("killed at {}", mark.display()))?;
-            ensure!(said.contains("verified every entry"), "{said}");
+            ensure!(printed.contains("verified every entry"), "{printed}");
             if killed {
                 break;
             }
@@ -190,12 +190,12 @@ fn an_interrupted_rebuild_ends_by_itself_and_goes_on_later() -> Result<()> {
     })?;
     interrupt(&child)?;
     let output = child.wait_with_output()?;
-    let said = words(&output);
-    ensure!(output.status.code() == Some(1), "{said}");
-    ensure!(said.contains("cancelled"), "{said}");
+    let printed = words(&output);
+    ensure!(output.status.code() == Some(1), "{printed}");
+    ensure!(printed.contains("cancelled"), "{printed}");
     succeeds(&setup, "verify", &["-whole"])?;
-    let said = succeeds(&setup, "rebuild", &["-json"])?;
-    let done: Value = serde_json::from_str(&said)?;
+    let printed = succeeds(&setup, "rebuild", &["-json"])?;
+    let done: Value = serde_json::from_str(&printed)?;
     ensure!(done["From"].as_u64() > Some(0), "it began again: {done}");
     succeeds(&setup, "verify", &["-whole"])?;
     Ok(())
@@ -210,9 +210,9 @@ fn a_rebuild_without_space_says_so_and_the_old_database_stays_in_use() -> Result
     let (setup, known) = written(&disk.0)?;
     let filler = disk.fill()?;
     let output = run(&setup, "rebuild", &[])?;
-    let said = words(&output);
-    ensure!(!output.status.success(), "{said}");
-    ensure!(said.contains("the disk is full"), "{said}");
+    let printed = words(&output);
+    ensure!(!output.status.success(), "{printed}");
+    ensure!(printed.contains("the disk is full"), "{printed}");
     fs::remove_file(filler)?;
     let agent = setup.start()?;
     check(&agent, &known)?;

@@ -153,8 +153,12 @@ fn an_agent_killed_in_any_phase_of_a_rebuild_has_one_truth_afterwards() -> Resul
         );
         check(&agent, &known).with_context(at)?;
         check_replay(&setup, &agent).with_context(at)?;
-        let said = succeeds(&setup, &agent, "verify", &[]).with_context(at)?;
-        ensure!(said.contains("verified the digests"), "{}: {said}", at());
+        let printed = succeeds(&setup, &agent, "verify", &[]).with_context(at)?;
+        ensure!(
+            printed.contains("verified the digests"),
+            "{}: {printed}",
+            at()
+        );
         stop(agent)?;
     }
     let whole = Command::new(&setup.binary)
@@ -172,11 +176,11 @@ fn a_switched_database_is_at_home_after_an_orderly_stop_too() -> Result<()> {
     let mut known = Known::new();
     let agent = setup.start()?;
     write(&agent, &mut known, 0..100)?;
-    let said = succeeds(&setup, &agent, "rebuild", &[])?;
-    ensure!(said.contains("nothing was applied for"), "{said}");
+    let printed = succeeds(&setup, &agent, "rebuild", &[])?;
+    ensure!(printed.contains("nothing was applied for"), "{printed}");
     ensure!(
-        said.contains("equal to those of the old database"),
-        "{said}"
+        printed.contains("equal to those of the old database"),
+        "{printed}"
     );
     write(&agent, &mut known, 100..120)?;
     let list = succeeds(&setup, &agent, "list", &["-json"])?;
@@ -199,8 +203,8 @@ fn a_switched_database_is_at_home_after_an_orderly_stop_too() -> Result<()> {
     ensure!(!server_dir(&setup).join("projections.in-use").exists());
     let agent = setup.start()?;
     check(&agent, &known)?;
-    let said = succeeds(&setup, &agent, "discard", &[])?;
-    ensure!(said.contains("Removed 1"), "{said}");
+    let printed = succeeds(&setup, &agent, "discard", &[])?;
+    ensure!(printed.contains("Removed 1"), "{printed}");
     stop(agent)
 }
 
@@ -215,9 +219,9 @@ fn a_rebuild_without_space_leaves_the_disk_to_who_serves() -> Result<()> {
     let agent = setup.start()?;
     write(&agent, &mut known, 0..100)?;
     let output = projection(&setup, &agent, "rebuild", &[])?;
-    let said = words(&output);
-    ensure!(!output.status.success(), "{said}");
-    ensure!(said.contains("the disk is full"), "{said}");
+    let printed = words(&output);
+    ensure!(!output.status.success(), "{printed}");
+    ensure!(printed.contains("the disk is full"), "{printed}");
     let work = server_dir(&setup).join("projections-rebuild");
     wait_for("what was built to be gone", LONG, || {
         ensure!(!work.exists(), "{} is there", work.display());
@@ -264,12 +268,12 @@ fn a_disk_that_fills_during_a_rebuild_ends_it_and_serving_goes_on() -> Result<()
     wait_for("writes to be taken again", LONG, || {
         write(&agent, &mut known, 150..151)
     })?;
-    let said = succeeds(&setup, &agent, "verify", &[])?;
-    ensure!(said.contains("verified the digests"), "{said}");
-    let said = succeeds(&setup, &agent, "rebuild", &["-memory", "1"])?;
+    let printed = succeeds(&setup, &agent, "verify", &[])?;
+    ensure!(printed.contains("verified the digests"), "{printed}");
+    let printed = succeeds(&setup, &agent, "rebuild", &["-memory", "1"])?;
     ensure!(
-        said.contains("equal to those of the old database"),
-        "{said}"
+        printed.contains("equal to those of the old database"),
+        "{printed}"
     );
     check(&agent, &known)?;
     check_replay(&setup, &agent)?;
@@ -317,10 +321,10 @@ fn a_restored_state_takes_the_place_of_tables_built_again_beside_the_agent() -> 
     fs::rename(&home, dir.path().join("own"))?;
     fs::rename(&former, &home)?;
     let output = verified(&setup)?;
-    let said = words(&output);
+    let printed = words(&output);
     ensure!(
-        !output.status.success() && said.contains("is gone"),
-        "{said}"
+        !output.status.success() && printed.contains("is gone"),
+        "{printed}"
     );
     Ok(())
 }

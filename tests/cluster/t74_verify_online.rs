@@ -43,23 +43,26 @@ fn verify(setup: &Setup, agent: &Agent, flags: &[&str], state: Option<&Path>) ->
 }
 
 fn passes(output: &Output) -> Result<String> {
-    let said = words(output);
+    let printed = words(output);
     ensure!(
-        output.status.success() && said.contains("verified"),
-        "{said}"
+        output.status.success() && printed.contains("verified"),
+        "{printed}"
     );
-    ensure!(said.starts_with("verified"), "the verdict is first: {said}");
-    let longest = said.lines().map(str::len).max();
-    ensure!(longest.is_some_and(|longest| longest < 160), "{said}");
-    Ok(said)
+    ensure!(
+        printed.starts_with("verified"),
+        "the verdict is first: {printed}"
+    );
+    let longest = printed.lines().map(str::len).max();
+    ensure!(longest.is_some_and(|longest| longest < 160), "{printed}");
+    Ok(printed)
 }
 
 fn fails(output: &Output, why: &str) -> Result<()> {
-    let said = words(output);
-    ensure!(output.status.code() == Some(1), "{said}");
+    let printed = words(output);
+    ensure!(output.status.code() == Some(1), "{printed}");
     ensure!(
-        said.contains(why) && said.contains("NOT verified"),
-        "{why}: {said}"
+        printed.contains(why) && printed.contains("NOT verified"),
+        "{why}: {printed}"
     );
     Ok(())
 }
@@ -73,24 +76,27 @@ fn a_running_log_is_verified_through_the_api_and_goes_on_from_what_was_remembere
     write(&agent, &mut known, 0..300)?;
     wait_signed(&agent)?;
     let state = dir.path().join("state.json");
-    let said = passes(&verify(&setup, &agent, &[], Some(&state))?)?;
+    let printed = passes(&verify(&setup, &agent, &[], Some(&state))?)?;
     ensure!(
-        said.contains("(unpinned)") && said.contains("tables equal"),
-        "{said}"
+        printed.contains("(unpinned)") && printed.contains("tables equal"),
+        "{printed}"
     );
     write(&agent, &mut known, 300..320)?;
     wait_signed(&agent)?;
-    let said = passes(&verify(&setup, &agent, &[], Some(&state))?)?;
+    let printed = passes(&verify(&setup, &agent, &[], Some(&state))?)?;
     ensure!(
-        said.contains("goes on from") && !said.contains("unpinned"),
-        "{said}"
+        printed.contains("goes on from") && !printed.contains("unpinned"),
+        "{printed}"
     );
-    let said = passes(&verify(&setup, &agent, &["-hashes"], Some(&state))?)?;
-    ensure!(said.contains("verified the hashes of"), "{said}");
+    let printed = passes(&verify(&setup, &agent, &["-hashes"], Some(&state))?)?;
+    ensure!(printed.contains("verified the hashes of"), "{printed}");
     let keys = agent.http().send("GET", "/v1/log/keys", &[])?.text();
     let key = keys.lines().next().context("a key")?;
-    let said = passes(&verify(&setup, &agent, &["-key", key], None)?)?;
-    ensure!(said.contains(key) && !said.contains("unpinned"), "{said}");
+    let printed = passes(&verify(&setup, &agent, &["-key", key], None)?)?;
+    ensure!(
+        printed.contains(key) && !printed.contains("unpinned"),
+        "{printed}"
+    );
     // What was remembered is another log, or another key's.
     let text = fs::read_to_string(&state)?;
     let remembered: serde_json::Value = serde_json::from_str(&text)?;

@@ -364,12 +364,12 @@ fn secured(dir: &Path, broker: &Broker) -> Result<()> {
     ensure!(answer.status == 200, "{}", answer.text());
     trouble(&agent, &["sasl.password", "uthentication"])?;
     let reported = agent.http().send("GET", "/v1/agent/self", b"")?.text();
-    let said = agent.log_tail(10_000);
+    let log = agent.log_tail(10_000);
     ensure!(
-        !said.contains(wrong) && !reported.contains(wrong),
+        !log.contains(wrong) && !reported.contains(wrong),
         "the password is shown"
     );
-    ensure!(said.contains("sasl.password"), "{said}");
+    ensure!(log.contains("sasl.password"), "{log}");
     agent.kill()?;
 
     let again = server(&data, &broker.sasl_addr(), &sasl(PASSWORD))?;

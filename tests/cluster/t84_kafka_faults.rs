@@ -65,12 +65,12 @@ fn documented(dir: &Path, broker: &Broker) -> Result<()> {
         .env("TOPIC", "documented")
         .output()?;
     ensure!(output.status.success(), "{}", words(&output));
-    let said = String::from_utf8(output.stdout)?;
+    let printed = String::from_utf8(output.stdout)?;
     for index in 1..=last {
         let header = format!("index={index},");
-        ensure!(said.contains(&header), "{index} is not there: {said}");
+        ensure!(printed.contains(&header), "{index} is not there: {printed}");
     }
-    ensure!(said.contains(" default/some/0 "), "{said}");
+    ensure!(printed.contains(" default/some/0 "), "{printed}");
     agent.stop(LONG)?;
     Ok(())
 }

@@ -88,7 +88,7 @@ pub(crate) fn everything_in_the_log(agent: &Agent) -> Result<()> {
 /// A command that must fail; answers what it says.
 fn fails(setup: &Setup, words: &[&str]) -> Result<String> {
     match run(setup, words) {
-        Ok(said) => anyhow::bail!("{words:?} succeeded: {said}"),
+        Ok(printed) => anyhow::bail!("{words:?} succeeded: {printed}"),
         Err(error) => Ok(format!("{error:#}")),
     }
 }
@@ -152,8 +152,11 @@ fn gone_by_name(setup: &Setup, agent: &Agent, horizon: u64) -> Result<()> {
     let proof = format!("/v1/log/proof/inclusion?event={}", horizon + 1);
     let proof = http.get(&proof)?;
     ensure!(proof.status == 200, "{}", proof.text());
-    let said = fails(setup, &["log", "events", "-from", "50", &data_flag(setup)])?;
-    ensure!(said.contains(&format!("begins at {horizon}")), "{said}");
+    let printed = fails(setup, &["log", "events", "-from", "50", &data_flag(setup)])?;
+    ensure!(
+        printed.contains(&format!("begins at {horizon}")),
+        "{printed}"
+    );
     Ok(())
 }
 
@@ -202,8 +205,8 @@ fn what_is_below_the_horizon_is_gone_by_name_and_the_rest_is_proved() -> Result<
     let backup = dir.path().join("backup.tar");
     save(&setup, &agent, &backup)?;
     let shown = backup.display().to_string();
-    let said = run(&setup, &["log", "verify", &shown])?;
-    ensure!(said.contains("tables equal"), "{said}");
+    let printed = run(&setup, &["log", "verify", &shown])?;
+    ensure!(printed.contains("tables equal"), "{printed}");
     let middle: u64 = agent
         .http()
         .get("/v1/vars")?
@@ -211,8 +214,8 @@ fn what_is_below_the_horizon_is_gone_by_name_and_the_rest_is_proved() -> Result<
         .context("an index")?
         .parse()?;
     stop(agent)?;
-    let said = run(&setup, &["projection", "verify", "-whole", &data])?;
-    ensure!(said.contains("verified"), "{said}");
+    let printed = run(&setup, &["projection", "verify", "-whole", &data])?;
+    ensure!(printed.contains("verified"), "{printed}");
     let verified = run(&setup, &["log", "verify", &data])?;
     let base = verified
         .split("from the signed base at ")
@@ -241,18 +244,18 @@ fn tampered(setup: &Setup, index: u64) -> Result<()> {
     let mut bytes = whole.clone();
     bytes[100] ^= 1;
     fs::write(&rows, bytes)?;
-    let said = fails(setup, &words)?;
-    ensure!(said.contains("the base"), "{said}");
+    let printed = fails(setup, &words)?;
+    ensure!(printed.contains("the base"), "{printed}");
     fs::write(&rows, whole)?;
     let other = "drover/00000000000000000000000000000000+17a2a1c9+\
                  AZ7rfwJdwKFvYRVxSgV8JmlKXzqhcTDs4XBy3yDCZvbr";
-    let said = fails(setup, &["log", "verify", "-key", other, &data])?;
-    ensure!(said.contains("rror"), "{said}");
+    let printed = fails(setup, &["log", "verify", "-key", other, &data])?;
+    ensure!(printed.contains("rror"), "{printed}");
     let note = base.join("note");
     let text = fs::read_to_string(&note)?;
     fs::remove_file(&note)?;
-    let said = fails(setup, &words)?;
-    ensure!(said.contains("no signed base"), "{said}");
+    let printed = fails(setup, &words)?;
+    ensure!(printed.contains("no signed base"), "{printed}");
     fs::write(&note, text)?;
     run(setup, &words)?;
     Ok(())
@@ -264,8 +267,8 @@ fn damaged_backup(setup: &Setup, backup: &Path) -> Result<()> {
     bytes[at] ^= 1;
     let bad = backup.with_extension("bad");
     fs::write(&bad, bytes)?;
-    let said = fails(setup, &["log", "verify", &bad.display().to_string()])?;
-    ensure!(said.contains("is not what was written"), "{said}");
+    let printed = fails(setup, &["log", "verify", &bad.display().to_string()])?;
+    ensure!(printed.contains("is not what was written"), "{printed}");
     Ok(())
 }
 
@@ -277,8 +280,8 @@ fn restored(setup: &Setup, dir: &Path, backup: &str, middle: u64) -> Result<()> 
     let at = |index: u64| format!("-at={index}");
     let words = |at| ["operator", "snapshot", "restore", &into, &wrap, at, backup];
     let (early, late) = (at(50), at(middle - 5));
-    let said = fails(setup, &words(&early))?;
-    ensure!(said.contains("is not in the backup"), "{said}");
+    let printed = fails(setup, &words(&early))?;
+    ensure!(printed.contains("is not in the backup"), "{printed}");
     run(setup, &words(&late))?;
     let there = Setup::server(env!("CARGO_BIN_EXE_drover"), &to)?;
     let agent = there.start()?;
@@ -300,8 +303,8 @@ fn restored(setup: &Setup, dir: &Path, backup: &str, middle: u64) -> Result<()> 
     let mut bytes = fs::read(&rows)?;
     bytes[100] ^= 1;
     fs::write(&rows, bytes)?;
-    let said = fails(&there, &["log", "verify", &data])?;
-    ensure!(said.contains("the base"), "{said}");
+    let printed = fails(&there, &["log", "verify", &data])?;
+    ensure!(printed.contains("the base"), "{printed}");
     Ok(())
 }
 
@@ -375,21 +378,21 @@ fn an_archive_and_the_log_together_are_verified_from_the_beginning() -> Result<(
 fn tables_of_both(setup: &Setup, dir: &Path, (archive, data): (&str, &str)) -> Result<()> {
     for (name, place) in [("both", vec![archive, data]), ("alone", vec![archive])] {
         let to = format!("-out={}", dir.join(name).display());
-        let said = run(setup, &[vec!["state", "at", "60", &to], place].concat())?;
-        ensure!(said.contains("The state at index 60"), "{said}");
+        let printed = run(setup, &[vec!["state", "at", "60", &to], place].concat())?;
+        ensure!(printed.contains("The state at index 60"), "{printed}");
     }
     let to = format!("-out={}", dir.join("never").display());
-    let said = fails(setup, &["state", "at", "60", &to, data])?;
-    ensure!(said.contains("is gone"), "{said}");
-    let said = run(setup, &["projection", "verify", "-whole", archive, data])?;
-    ensure!(said.contains("verified every entry"), "{said}");
-    let said = run(setup, &["projection", "rebuild", "-json", archive, data])?;
-    let done: serde_json::Value = serde_json::from_str(&said)?;
+    let printed = fails(setup, &["state", "at", "60", &to, data])?;
+    ensure!(printed.contains("is gone"), "{printed}");
+    let printed = run(setup, &["projection", "verify", "-whole", archive, data])?;
+    ensure!(printed.contains("verified every entry"), "{printed}");
+    let printed = run(setup, &["projection", "rebuild", "-json", archive, data])?;
+    let done: serde_json::Value = serde_json::from_str(&printed)?;
     ensure!(done["From"] == 0, "{done}");
-    let said = run(setup, &["projection", "verify", "-whole", data])?;
-    ensure!(said.contains("verified every entry"), "{said}");
-    let said = fails(setup, &["projection", "verify", archive])?;
-    ensure!(said.contains("holds no tables"), "{said}");
+    let printed = run(setup, &["projection", "verify", "-whole", data])?;
+    ensure!(printed.contains("verified every entry"), "{printed}");
+    let printed = fails(setup, &["projection", "verify", archive])?;
+    ensure!(printed.contains("holds no tables"), "{printed}");
     Ok(())
 }
 
@@ -410,14 +413,17 @@ fn wrong_copies(setup: &Setup, elsewhere: &Path, (archive, data): (&str, &str)) 
     let at = bytes.len() / 2;
     bytes[at] ^= 1;
     fs::write(&segment, bytes)?;
-    let said = run(setup, &["log", "verify", archive, data])?;
-    ensure!(said.contains("= 0 to "), "{said}");
-    ensure!(said.contains("is wrong") && said.contains(&name), "{said}");
-    let said = run(setup, &["log", "verify", archive])?;
-    ensure!(said.contains("= 0 to "), "{said}");
+    let printed = run(setup, &["log", "verify", archive, data])?;
+    ensure!(printed.contains("= 0 to "), "{printed}");
+    ensure!(
+        printed.contains("is wrong") && printed.contains(&name),
+        "{printed}"
+    );
+    let printed = run(setup, &["log", "verify", archive])?;
+    ensure!(printed.contains("= 0 to "), "{printed}");
     fs::remove_dir_all(&another)?;
-    let said = fails(setup, &["log", "verify", archive, data])?;
-    ensure!(said.contains(&name), "{said}");
+    let printed = fails(setup, &["log", "verify", archive, data])?;
+    ensure!(printed.contains(&name), "{printed}");
     Ok(())
 }
 

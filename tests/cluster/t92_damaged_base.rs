@@ -24,9 +24,11 @@ fn bases(server: &Path) -> Vec<PathBuf> {
 /// The bases that the log of a server that does not run can continue from, earliest first.
 fn foundations(setup: &Setup) -> Result<Vec<PathBuf>> {
     let data = format!("-data-dir={}", setup.data_dir.display());
-    let said = run(setup, &["log", "inspect", "-json", &data])?;
-    let said: serde_json::Value = serde_json::from_str(&said)?;
-    let first = said["First"].as_u64().with_context(|| said.to_string())?;
+    let inspected = run(setup, &["log", "inspect", "-json", &data])?;
+    let inspected: serde_json::Value = serde_json::from_str(&inspected)?;
+    let first = inspected["First"]
+        .as_u64()
+        .with_context(|| inspected.to_string())?;
     Ok(bases_from(setup, first))
 }
 
@@ -93,8 +95,8 @@ fn a_log_goes_on_from_the_next_base_where_one_is_damaged() -> Result<()> {
             // Nothing is lost without it, and nothing is dropped while it is damaged.
             wait_for("retention to name it", LONG, || {
                 let status = status(&agent)?;
-                let said = status["LastError"].as_str().unwrap_or_default();
-                ensure!(said.contains("is damaged"), "{status}");
+                let error = status["LastError"].as_str().unwrap_or_default();
+                ensure!(error.contains("is damaged"), "{status}");
                 Ok(())
             })?;
             agent.kill()?;
@@ -136,10 +138,10 @@ fn lost_tables_come_back_with_all_that_the_log_tells_of() -> Result<()> {
         whole.push((rows.clone(), fs::read(&rows)?));
         flip(&rows, 100)?;
     }
-    let said = gives_up(&setup)?;
-    ensure!(said.contains("is damaged"), "{said}");
+    let log = gives_up(&setup)?;
+    ensure!(log.contains("is damaged"), "{log}");
     let (last, bytes) = whole.pop().context("no base")?;
-    ensure!(last.exists(), "the last one was set aside: {said}");
+    ensure!(last.exists(), "the last one was set aside: {log}");
     fs::write(&last, bytes)?;
     let agent = setup.start()?;
     check(&agent, &known)?;
@@ -188,8 +190,8 @@ fn the_horizon_moves_to_an_older_base_where_a_newer_one_is_damaged() -> Result<(
         let status = status(&agent)?;
         let first = status["Status"]["First"].as_u64();
         ensure!(first == Some(older + 1), "not {}: {status}", older + 1);
-        let said = status["LastError"].as_str().unwrap_or_default();
-        let named = said.contains(&format!("the base at {newer}"));
+        let error = status["LastError"].as_str().unwrap_or_default();
+        let named = error.contains(&format!("the base at {newer}"));
         ensure!(named, "{status}");
         Ok(())
     })?;

@@ -86,8 +86,8 @@ impl Moto {
             .args(["-c", BEGIN, &format!("http://{addr}")])
             .output()?;
         ensure!(output.status.success(), "{}", words(&output));
-        let said = String::from_utf8(output.stdout)?;
-        let (id, secret) = said.trim().split_once(' ').context("no key")?;
+        let printed = String::from_utf8(output.stdout)?;
+        let (id, secret) = printed.trim().split_once(' ').context("no key")?;
         (moto.id, moto.secret) = (id.to_owned(), secret.to_owned());
         Ok(moto)
     }
@@ -169,11 +169,11 @@ fn a_bucket_takes_what_is_dropped_and_is_read_by_the_tools() -> Result<()> {
             .env("AWS_ACCESS_KEY_ID", &moto.id)
             .env("AWS_SECRET_ACCESS_KEY", &moto.secret)
             .output()?;
-        let said = words(&output);
-        let whole = output.status.success() && said.contains("= 0 to ");
-        assert!(whole, "{said}");
-        ensure!(said.contains(", signed to "), "{said}");
-        Ok(said)
+        let printed = words(&output);
+        let whole = output.status.success() && printed.contains("= 0 to ");
+        assert!(whole, "{printed}");
+        ensure!(printed.contains(", signed to "), "{printed}");
+        Ok(printed)
     };
     // Where the segments end that are dropped first, nothing may have been signed yet.
     let mut next = 420;
@@ -193,9 +193,12 @@ fn a_bucket_takes_what_is_dropped_and_is_read_by_the_tools() -> Result<()> {
         .output()?;
     ensure!(output.status.success(), "{}", words(&output));
     let segment = String::from_utf8(output.stdout)?;
-    let said = verify(&[&data])?;
-    let named = said.contains("is wrong") && said.contains(segment.trim());
-    ensure!(named && said.contains("another-server is read"), "{said}");
+    let printed = verify(&[&data])?;
+    let named = printed.contains("is wrong") && printed.contains(segment.trim());
+    ensure!(
+        named && printed.contains("another-server is read"),
+        "{printed}"
+    );
     verify(&[])?;
     Ok(())
 }
@@ -217,9 +220,9 @@ fn objects(bin: &Path, moto: &Moto) -> Result<Vec<(String, u64, u32)>> {
         .args(["-c", LIST, &endpoint, &moto.id, &moto.secret])
         .output()?;
     ensure!(output.status.success(), "{}", words(&output));
-    let said = String::from_utf8(output.stdout)?;
+    let printed = String::from_utf8(output.stdout)?;
     let mut found = Vec::new();
-    for line in said.lines() {
+    for line in printed.lines() {
         let [name, bytes, parts] = line.split(' ').collect::<Vec<_>>()[..] else {
             anyhow::bail!("{line}");
         };
@@ -248,10 +251,10 @@ async fn busy_and_cut(
     wire.overload();
     let busy = store(moto, wire.addr)?;
     let refused = busy.put("busy", small, false).await;
-    let said = refused.err().context("it was written")?.to_string();
+    let error = refused.err().context("it was written")?.to_string();
     ensure!(
-        said.contains("cannot reach") && said.contains("503"),
-        "{said}"
+        error.contains("cannot reach") && error.contains("503"),
+        "{error}"
     );
     let from = small.to_owned();
     let requested = tokio::spawn(async move { busy.put("busy", &from, false).await });
@@ -318,8 +321,8 @@ async fn large_objects_go_in_parts_and_a_server_that_is_busy_or_hangs_is_named()
     busy_and_cut(&bin, (&moto, &wire), (&small, &large)).await?;
 
     let hung = hanging.await?;
-    let said = hung.err().context("it was written")?.to_string();
-    ensure!(said.contains("cannot reach"), "{said}");
+    let error = hung.err().context("it was written")?.to_string();
+    ensure!(error.contains("cannot reach"), "{error}");
     Ok(())
 }
 
@@ -363,10 +366,10 @@ fn a_kill_in_the_middle_of_an_upload_leaves_an_archive_that_is_gone_on_with() ->
         .env("AWS_ACCESS_KEY_ID", &moto.id)
         .env("AWS_SECRET_ACCESS_KEY", &moto.secret)
         .output()?;
-    let said = words(&output);
+    let printed = words(&output);
     ensure!(
-        output.status.success() && said.contains("= 0 to "),
-        "{said}"
+        output.status.success() && printed.contains("= 0 to "),
+        "{printed}"
     );
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use drover_events::alloc::AllocsUpdatedByClient;
 use drover_events::cluster::VersionBarrierRaised;
-use drover_events::csi::{CSI_LEVEL, CsiVolumeClaimed, CsiVolumesRegistered, mode, state};
+use drover_events::csi::{CSI_LEVEL, CsiVolumeClaimed, CsiVolumesRegistered, claim_mode, state};
 use drover_events::eval::EvalsDeleted;
 use drover_events::job::JobRegistered;
 use drover_events::model::{
@@ -118,7 +118,7 @@ fn claim(world: &mut World, alloc: &str, state: u8) {
         namespace: "default".to_owned(),
         volume_id: "data".to_owned(),
         allocation_id: alloc.to_owned(),
-        claim: mode::WRITE,
+        mode: claim_mode::WRITE,
         access_mode: "single-node-writer".to_owned(),
         attachment_mode: "file-system".to_owned(),
         state,
@@ -152,16 +152,16 @@ fn csi_29_a_volume_goes_to_one_job_and_the_next_one_waits_until_it_is_free() {
     // The reason is given for every node.
     let eval = world.eval_of("other", "job-register");
     let explained = world.explain(&eval);
-    let said: Vec<&NodeVerdict> = explained.searches[0]
+    let verdicts: Vec<&NodeVerdict> = explained.searches[0]
         .nodes
         .iter()
-        .map(|n| &n.said)
+        .map(|n| &n.verdict)
         .collect();
     let refused = NodeVerdict::Refused {
         step: RefusalStep::Infeasible,
         reason: TAKEN.to_owned(),
     };
-    assert_eq!(said, [&refused, &refused]);
+    assert_eq!(verdicts, [&refused, &refused]);
     claim(&mut world, &first, state::CLAIMED);
     assert_eq!(why(&run(&mut world, "other")), [TAKEN]);
     // It has ended, and its volume is not free yet.

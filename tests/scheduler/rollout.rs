@@ -465,9 +465,9 @@ fn what_runs_the_former_version_is_placed_as_that_asks() {
     });
     world.run("job-register");
     world.heal();
-    let requested = |world: &World| {
+    let placed = |world: &World| {
         let live = world.live();
-        let mut requested: Vec<(u64, String, i64, usize)> = live
+        let mut placed: Vec<(u64, String, i64, usize)> = live
             .iter()
             .map(|id| {
                 let alloc = world.alloc(id);
@@ -478,22 +478,22 @@ fn what_runs_the_former_version_is_placed_as_that_asks() {
                 (version, name.clone(), task.cpu.cpu_shares, ports)
             })
             .collect();
-        requested.sort();
-        requested
+        placed.sort();
+        placed
     };
     let old = (0, "t".to_owned(), 20, 1);
     let wanted = [old.clone(), old, (1, "new".to_owned(), 333, 0)];
-    assert_eq!(requested(&world), wanted);
+    assert_eq!(placed(&world), wanted);
     stop_one_of_the_former(&mut world);
-    assert_eq!(requested(&world), wanted);
+    assert_eq!(placed(&world), wanted);
     // The same for what is brought back after the only node was away.
     for number in 0..2 {
         drain(&mut world, &drover_testkit::fixtures::node(number).id, 4);
     }
-    assert_eq!(requested(&world), []);
+    assert_eq!(placed(&world), []);
     world.eligible(&drover_testkit::fixtures::node(0).id);
     world.run("queued-allocs");
-    assert_eq!(requested(&world), wanted);
+    assert_eq!(placed(&world), wanted);
 }
 
 #[test]

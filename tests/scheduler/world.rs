@@ -292,7 +292,7 @@ impl World {
                 ..AllocsDesiredTransitionUpdated::default()
             });
         }
-        let said = |alloc: &Allocation| ClientAllocUpdate {
+        let update = |alloc: &Allocation| ClientAllocUpdate {
             id: id.to_owned(),
             client_status: alloc.client_status.clone(),
             client_description: alloc.client_description.clone(),
@@ -301,9 +301,9 @@ impl World {
             deployment_status: alloc.deployment_status.clone(),
             ..ClientAllocUpdate::default()
         };
-        if said(&after) != said(&before) {
+        if update(&after) != update(&before) {
             self.apply(AllocsUpdatedByClient {
-                updates: vec![said(&after)],
+                updates: vec![update(&after)],
                 updated_at: self.now,
                 ..AllocsUpdatedByClient::default()
             });

@@ -153,14 +153,14 @@ impl Track {
         }
     }
 
-    /// Reads what lies one step further down.
-    pub(super) fn below<T>(&self, step: impl Fn() -> String, read: impl FnOnce() -> T) -> T {
+    /// Reads what lies under a step.
+    pub(super) fn under<T>(&self, step: impl Fn() -> String, read: impl FnOnce() -> T) -> T {
         let Some(unknown) = &self.unknown else {
             return read();
         };
         let before = unknown.borrow().count();
         let done = read();
-        unknown.borrow_mut().were_below(before, step);
+        unknown.borrow_mut().were_under(before, step);
         done
     }
 

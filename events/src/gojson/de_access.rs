@@ -171,7 +171,7 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, A> {
         let track = self.track;
         let read = || self.inner.next_element_seed(Wrapped { seed, track });
         track
-            .below(|| format!("[{index}]"), read)
+            .under(|| format!("[{index}]"), read)
             .inspect_err(|_| track.push(PathStep::Index(index)))
     }
 
@@ -228,7 +228,7 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Entries<'_, A> {
             None => format!("[{:?}]", Unknown::name(key)),
         };
         let read = || self.inner.next_value_seed(Wrapped { seed, track });
-        track.below(step, read).inspect_err(|_| {
+        track.under(step, read).inspect_err(|_| {
             let name = field.map_or_else(|| key.clone(), str::to_owned);
             track.push(PathStep::Field(name));
         })

@@ -36,18 +36,19 @@ impl Unknown {
         self.0.len()
     }
 
-    /// Those that came after the first `before` were found one step further down.
-    pub fn were_below(&mut self, before: usize, step: impl Fn() -> String) {
+    /// Those that came after the first `before` were found under a step: it is put before their
+    /// paths.
+    pub fn were_under(&mut self, before: usize, step: impl Fn() -> String) {
         for path in self.0.iter_mut().skip(before) {
             path.insert_str(0, &step());
         }
     }
 
-    /// Reads what lies one step further down; unknown fields there are named with the step.
-    pub fn below<T>(&mut self, step: impl Fn() -> String, read: impl FnOnce(&mut Self) -> T) -> T {
+    /// Reads what lies under a step; unknown fields there are named with it.
+    pub fn under<T>(&mut self, step: impl Fn() -> String, read: impl FnOnce(&mut Self) -> T) -> T {
         let before = self.count();
         let done = read(self);
-        self.were_below(before, step);
+        self.were_under(before, step);
         done
     }
 

@@ -98,7 +98,7 @@ mod tests {
         assert!(line.starts_with("CsiVolumesRegistered, "), "{line}");
         let line = EVENT_CHANGE_LOG[drover_events::host_volume::HOST_VOLUME_LEVEL as usize - 1].1;
         assert!(line.starts_with("NodeRegistered, "), "{line}");
-        let line = EVENT_CHANGE_LOG[drover_events::csi::UNSURE_LEVEL as usize - 1].1;
+        let line = EVENT_CHANGE_LOG[drover_events::csi::UNCONFIRMED_DETACH_LEVEL as usize - 1].1;
         assert!(line.starts_with("CsiVolumeClaimed: State 5"), "{line}");
         let line = EVENT_CHANGE_LOG[drover_events::csi::GROWN_LEVEL as usize - 1].1;
         assert!(line.starts_with("CsiVolumeClaimed: Claim 4"), "{line}");

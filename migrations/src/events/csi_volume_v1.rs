@@ -194,7 +194,7 @@ impl ClaimV1 {
             allocation_id: self.allocation_id,
             node_id: self.node_id,
             external_node_id: self.external_node_id,
-            claim: self.claim,
+            mode: self.claim,
             access_mode: or(self.access_mode, access),
             attachment_mode: or(self.attachment_mode, "file-system"),
             state: self.state,

@@ -234,11 +234,11 @@ fn expect_of(
 fn set_job(jobs: &mut Map<Map<Any>>, job: &Job, expected: Option<i64>) {
     match expected {
         Some(expected) => {
-            let said = serde_json::json!({
+            let job_entry = serde_json::json!({
                 "Namespace": job.namespace, "ID": job.id, "Expected": expected,
             });
             let known = jobs.to_mut().entry(job.namespace.clone()).or_default();
-            known.insert(job.id.as_str(), said);
+            known.insert(job.id.as_str(), job_entry);
         }
         None => {
             if let Some(known) = jobs.get_mut(&job.namespace) {

@@ -3,8 +3,8 @@
 //! older rows is refused (CSI-24).
 
 use drover_events::csi::{
-    CsiVolumeClaimed, CsiVolumeClaimsApplied, CsiVolumeDeregistered, CsiVolumesRegistered, mode,
-    state,
+    CsiVolumeClaimed, CsiVolumeClaimsApplied, CsiVolumeDeregistered, CsiVolumesRegistered,
+    claim_mode, state,
 };
 use drover_events::gojson::Map;
 use drover_events::model::CsiVolume;
@@ -131,21 +131,21 @@ pub(super) fn claims_applied(
 fn claim(txn: &mut Txn<'_>, ctx: &Ctx, ev: &CsiVolumeClaimed) -> Result<(), Refused> {
     let mut row = known(txn, (&ev.namespace, &ev.volume_id))?;
     let level = feature_level(txn)?;
-    if !state::is_known(ev.state, level) || !mode::is_known(ev.claim, level) {
+    if !state::is_known(ev.state, level) || !claim_mode::is_known(ev.mode, level) {
         return Err(Refused::because(format!(
             "claim {} with state {} on volume \"{}\" is not known",
-            ev.claim, ev.state, ev.volume_id
+            ev.mode, ev.state, ev.volume_id
         )));
     }
     let since = match ev.state {
         state::CLAIMED => ev.timestamp.max(1),
         _ => 0,
     };
-    let changed = if ev.claim == mode::DELETE {
+    let changed = if ev.mode == claim_mode::DELETE {
         row.deletes(since).map_err(Refused::because)?
-    } else if ev.claim == mode::GROWN {
+    } else if ev.mode == claim_mode::GROWN {
         row.grows(since)
-    } else if ev.claim == mode::GC && ev.state == state::CLAIMED {
+    } else if ev.mode == claim_mode::GC && ev.state == state::CLAIMED {
         // VW-12, VW-13: nothing but the index, which wakes the waiters of the volume.
         row.volume.modify_index = ctx.index;
         txn.put::<CsiVolumes>(row)?;

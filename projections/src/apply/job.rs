@@ -157,8 +157,8 @@ pub(super) fn deregistered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobDeregistered) -
         true => Policies::Disabled,
         false => Policies::AsStated,
     };
-    let said = (ev.submit_time, ev.tracked_versions, policies);
-    end(txn, ctx, key, ev.purge, said)?;
+    let rest = (ev.submit_time, ev.tracked_versions, policies);
+    end(txn, ctx, key, ev.purge, rest)?;
     if let Some(created) = &ev.eval {
         let created = Evaluation {
             job_modify_index: ctx.index,
@@ -178,8 +178,8 @@ pub(super) fn all_deregistered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobsDeregister
     };
     for job in &ev.jobs {
         let key = (job.namespace.as_str(), job.job_id.as_str());
-        let said = (ev.submit_time, ev.tracked_versions, policies);
-        end(txn, ctx, key, job.purge, said)?;
+        let rest = (ev.submit_time, ev.tracked_versions, policies);
+        end(txn, ctx, key, job.purge, rest)?;
     }
     eval::upsert_all(txn, ctx, &ev.evals)?;
     for job in &ev.jobs {

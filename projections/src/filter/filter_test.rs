@@ -180,7 +180,7 @@ fn agrees_with_itself(text: &str) -> Result<(), TestCaseError> {
     ] {
         match answer(&other, &row) {
             Err(FilterError::TooLong { .. } | FilterError::TooDeep | FilterError::TooCostly) => {}
-            said => prop_assert_eq!(said, Ok(wanted), "{}", other),
+            result => prop_assert_eq!(result, Ok(wanted), "{}", other),
         }
     }
     Ok(())

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use drover_events::csi::{CsiVolumeClaimed, mode};
+use drover_events::csi::{CsiVolumeClaimed, claim_mode};
 use drover_events::gojson::{List, Map};
 use drover_events::model::status::{access_mode, attachment_mode, volume_type};
 use drover_events::model::{
@@ -206,7 +206,7 @@ pub fn repaired(row: &CsiVolumeRow) -> CsiVolumeRow {
             .to_mut()
             .entry(alloc.clone())
             .or_default()
-            .claim = mode::WRITE;
+            .mode = claim_mode::WRITE;
     }
     row.volume.read_allocs = Map::nil();
     row.volume.write_allocs = Map::nil();
@@ -216,8 +216,8 @@ pub fn repaired(row: &CsiVolumeRow) -> CsiVolumeRow {
         claim.volume_id.clone_from(&volume.id);
         claim.allocation_id.clone_from(alloc);
         if claim.access_mode.is_empty() {
-            claim.access_mode = match (volume.access_mode.as_str(), claim.claim) {
-                ("", mode::WRITE) => access_mode::SINGLE_NODE_WRITER.to_owned(),
+            claim.access_mode = match (volume.access_mode.as_str(), claim.mode) {
+                ("", claim_mode::WRITE) => access_mode::SINGLE_NODE_WRITER.to_owned(),
                 ("", _) => access_mode::MULTI_NODE_READER.to_owned(),
                 (known, _) => known.to_owned(),
             };

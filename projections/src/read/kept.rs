@@ -1,4 +1,4 @@
-//! What a database on the disk says of refused events, read beside a server that has it open.
+//! What a database on the disk says of rejected events, read beside a server that has it open.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,15 +11,15 @@ use crate::engine::outcome::Rejection;
 use crate::engine::outcome::outcome_key;
 use crate::engine::position::{self, APPLIED, decode_position};
 
-/// The refused events that a database knows of.
+/// The rejected events that a database knows of.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RefusedEvents {
+pub struct RejectedEvents {
     /// What is kept begins behind this index.
     pub floor: u64,
     /// The last index whose outcome is on the disk.
     pub upto: u64,
-    /// Why events were refused, by their indexes.
-    pub refused: BTreeMap<u64, Rejection>,
+    /// Why events were rejected, by their indexes.
+    pub rejected: BTreeMap<u64, Rejection>,
 }
 
 /// The outcomes in the database at `path`, as of its last flush; none where there is no database,
@@ -27,7 +27,7 @@ pub struct RefusedEvents {
 ///
 /// # Errors
 /// What is there cannot be read.
-pub fn kept_outcomes(path: &Path) -> Result<Option<RefusedEvents>, StorageError> {
+pub fn kept_outcomes(path: &Path) -> Result<Option<RejectedEvents>, StorageError> {
     if !path.join("CURRENT").exists() || damage_mark(path).exists() {
         return Ok(None);
     }
@@ -51,10 +51,10 @@ pub fn kept_outcomes(path: &Path) -> Result<Option<RefusedEvents>, StorageError>
     let position =
         decode_position(&position).ok_or_else(|| StorageError::damaged("position", APPLIED))?;
     let floor = db.get_cf(family, position::FLOOR).map_err(failed)?;
-    let mut kept = RefusedEvents {
+    let mut kept = RejectedEvents {
         floor: position::decode_floor(floor.as_deref())?,
         upto: position.index,
-        refused: BTreeMap::new(),
+        rejected: BTreeMap::new(),
     };
     let (first, last) = (outcome_key(0), outcome_key(u64::MAX));
     let mode = IteratorMode::From(&first, Direction::Forward);
@@ -67,7 +67,7 @@ pub fn kept_outcomes(path: &Path) -> Result<Option<RefusedEvents>, StorageError>
         let index = index.map_err(|_| StorageError::damaged("outcome", &key))?;
         let rejection = rmp_serde::from_slice(&value);
         let rejection = rejection.map_err(|_| StorageError::damaged("outcome", &key))?;
-        kept.refused.insert(index, rejection);
+        kept.rejected.insert(index, rejection);
     }
     Ok(Some(kept))
 }

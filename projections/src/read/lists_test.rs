@@ -51,18 +51,18 @@ fn a_list_that_is_too_large_is_not_rendered_for_each_who_asks() {
         let (projections, mut writer) =
             Projections::open_with(dir.path(), options, &TABLES).unwrap();
         apply(&mut writer, &[step(1, puts(0..100))], &[1]);
-        let requested = || projections.list::<Counted>().unwrap();
-        assert!(matches!(requested(), Listed::TooLarge));
+        let list_now = || projections.list::<Counted>().unwrap();
+        assert!(matches!(list_now(), Listed::TooLarge));
         assert_eq!(rendered(), 11, "until the bound is passed");
         apply(&mut writer, &[step(2, puts(0..1))], &[1]);
         for _ in 0..3 {
-            assert!(matches!(requested(), Listed::TooLarge));
+            assert!(matches!(list_now(), Listed::TooLarge));
             assert!(projections.list_if_ready::<Counted>().is_none());
             assert_eq!(rendered(), renders, "looked at again after {again} indexes");
         }
         let gone = (5..100).map(|id: u64| Op::Delete(id.to_string()));
         apply(&mut writer, &[step(3, gone.collect())], &[1]);
-        match requested() {
+        match list_now() {
             Listed::Ready(list) => assert_eq!((again, list.rows()), (0, 5)),
             other => assert!(again > 0, "{other:?}"),
         }

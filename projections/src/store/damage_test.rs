@@ -16,9 +16,9 @@ fn what_is_said_of_a_row_that_cannot_be_decoded_quotes_nothing_of_it() {
     let body = rmp_serde::to_vec_named(&row).unwrap();
     let error = decode_body::<Namespaces>(b"key", &body).unwrap_err();
     assert!(error.is_single_entry());
-    let said = drover_error::chain(&error);
+    let text = drover_error::chain(&error);
     let wanted = "a row of table namespaces cannot be decoded (key 6b6579)";
-    assert_eq!(said, wanted);
+    assert_eq!(text, wanted);
     assert!(!format!("{error:?}").contains("canary"));
 }
 

@@ -103,7 +103,7 @@ fn a_flush_has_time_before_apply_waits_for_it() {
 
 /// Applies so many batches of one row each, or of one of so many bytes; returns how often a flush
 /// was requested.
-fn requested(options: DatabaseOptions, batches: u64, bytes: usize) -> u64 {
+fn count_flushes(options: DatabaseOptions, batches: u64, bytes: usize) -> u64 {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("asked");
     let (_projections, mut writer) = Projections::open_with(&path, options, &TABLES).unwrap();
@@ -133,18 +133,18 @@ fn a_flush_is_asked_for_by_rows_and_by_bytes_and_not_for_the_tables_own_indexes(
         max_unflushed: 50_000,
         ..DatabaseOptions::dev()
     };
-    assert_eq!(requested(rare.clone(), 200, 10), 0);
+    assert_eq!(count_flushes(rare.clone(), 200, 10), 0);
     let by_rows = DatabaseOptions {
         flush_rows: 50,
         ..rare.clone()
     };
     // Two hundred rows of things, and as many times the index of their table, which is not counted.
-    assert_eq!(requested(by_rows, 201, 10), 4);
+    assert_eq!(count_flushes(by_rows, 201, 10), 4);
     let by_bytes = DatabaseOptions {
         flush_bytes: 100 << 10,
         ..rare
     };
-    let times = requested(by_bytes, 101, 10 << 10);
+    let times = count_flushes(by_bytes, 101, 10 << 10);
     assert!(
         (9..=60).contains(&times),
         "{times} for a mebibyte and what goes with it"

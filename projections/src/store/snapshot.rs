@@ -232,8 +232,8 @@ impl Writer {
         let none = Digest::default().to_hex();
         for table in registry.tables() {
             let digest: Digest = taken.digest_of_rows(table.id())?;
-            let said = manifest.tables.iter().find(|one| one.id == table.id());
-            if digest.to_hex() != *said.map_or(&none, |said| &said.digest) {
+            let listed = manifest.tables.iter().find(|one| one.id == table.id());
+            if digest.to_hex() != *listed.map_or(&none, |listed| &listed.digest) {
                 return Err(StorageError::Digest {
                     table: table.name(),
                 });

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use drover_events::csi::state::rank;
-use drover_events::csi::{CLAIMS_LEVEL, CsiVolumeClaimed, has_capacity, mode, state};
+use drover_events::csi::{CLAIMS_LEVEL, CsiVolumeClaimed, claim_mode, has_capacity, state};
 use drover_events::model::{CsiVolume, CsiVolumeCapability};
 
 use crate::tables::csi_volumes::CsiVolumeRow;
@@ -72,8 +72,14 @@ impl CsiVolumeRow {
     pub fn has_capacity(&self, alloc: &str, mode: u8, wanted: &str) -> bool {
         // What is past is not free: its allocations count as long as the lists hold them.
         let (readers, writers) = self.others(alloc);
-        let allows =
-            |used_as: &str| has_capacity(used_as, mode != mode::READ, readers.len(), writers.len());
+        let allows = |access_mode: &str| {
+            has_capacity(
+                access_mode,
+                mode != claim_mode::READ,
+                readers.len(),
+                writers.len(),
+            )
+        };
         let mut held = readers.iter().chain(&writers);
         allows(wanted)
             && held.all(|claim| match claim.access_mode.as_str() {
@@ -87,7 +93,9 @@ impl CsiVolumeRow {
     fn had_capacity(&self, alloc: &str, mode: u8, wanted: &str) -> bool {
         let (readers, writers) = self.others(alloc);
         let (readers, writers) = (readers.len(), writers.len());
-        let allows = |used_as: &str| has_capacity(used_as, mode != mode::READ, readers, writers);
+        let allows = |access_mode: &str| {
+            has_capacity(access_mode, mode != claim_mode::READ, readers, writers)
+        };
         (readers + writers == 0 || allows(&self.volume.access_mode)) && allows(wanted)
     }
 
@@ -118,8 +126,8 @@ impl CsiVolumeRow {
             ));
         }
         let has_capacity = match level >= CLAIMS_LEVEL {
-            true => self.has_capacity(alloc, claim.claim, &claim.access_mode),
-            false => self.had_capacity(alloc, claim.claim, &claim.access_mode),
+            true => self.has_capacity(alloc, claim.mode, &claim.access_mode),
+            false => self.had_capacity(alloc, claim.mode, &claim.access_mode),
         };
         if !has_capacity {
             return Err(format!(
@@ -140,7 +148,7 @@ impl CsiVolumeRow {
 
     fn write(&mut self, claim: &CsiVolumeClaimed, level: u32) -> bool {
         let alloc = claim.allocation_id.as_str();
-        let writes = self.write_claims.contains_key(alloc) || claim.claim == mode::WRITE;
+        let writes = self.write_claims.contains_key(alloc) || claim.mode == claim_mode::WRITE;
         let claims = match writes {
             true => &mut self.write_claims,
             false => &mut self.read_claims,

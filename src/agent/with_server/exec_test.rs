@@ -11,7 +11,7 @@ use crate::client::endpoints::exec::{ExecOut, ExecRequest, check, exec};
 use crate::config::ClientConfig;
 use crate::error::Code;
 
-fn requested(task: &str, command: &[&str]) -> ExecRequest {
+fn exec_request(task: &str, command: &[&str]) -> ExecRequest {
     ExecRequest {
         task: task.to_owned(),
         command: command.iter().map(|&word| word.to_owned()).collect(),
@@ -21,8 +21,8 @@ fn requested(task: &str, command: &[&str]) -> ExecRequest {
 
 /// Everything that a command says.
 async fn all_of(client: &Client, alloc: &str, request: &ExecRequest) -> Vec<ExecOut> {
-    let (_input, comes) = mpsc::channel(1);
-    let mut output = exec(client, alloc, request, comes).await.unwrap();
+    let (_sender, input) = mpsc::channel(1);
+    let mut output = exec(client, alloc, request, input).await.unwrap();
     let mut all = Vec::new();
     while let Some(one) = output.recv().await {
         all.push(one);
@@ -51,46 +51,24 @@ async fn what_cannot_be_run_is_refused_in_nomads_words() {
     })
     .await;
     let (runs, over, begins) = (of("runs").id, of("over").id, of("begins").id);
+    let ls = |task: &str| exec_request(task, &["ls"]);
+    let web = |command: &[&str]| exec_request("web", command);
+    let nope = "nope".to_owned();
     for (alloc, request, code, text) in [
-        (&runs, requested("", &["ls"]), 400, "must provide task name"),
-        (&runs, requested("web", &[]), 400, "command is not present"),
-        (
-            &runs,
-            requested("web", &[""]),
-            400,
-            "command is not present",
-        ),
-        (
-            &runs,
-            requested("x", &["ls"]),
-            400,
-            "unknown task name \"x\"",
-        ),
-        (
-            &over,
-            requested("web", &["ls"]),
-            404,
-            "task \"web\" is not running.",
-        ),
-        (
-            &begins,
-            requested("web", &["ls"]),
-            404,
-            "task \"web\" not started yet.",
-        ),
-        (
-            &"nope".to_owned(),
-            requested("web", &["ls"]),
-            404,
-            "Unknown allocation \"nope\"",
-        ),
+        (&runs, ls(""), 400, "must provide task name"),
+        (&runs, web(&[]), 400, "command is not present"),
+        (&runs, web(&[""]), 400, "command is not present"),
+        (&runs, ls("x"), 400, "unknown task name \"x\""),
+        (&over, ls("web"), 404, "task \"web\" is not running."),
+        (&begins, ls("web"), 404, "task \"web\" not started yet."),
+        (&nope, ls("web"), 404, "Unknown allocation \"nope\""),
     ] {
-        let (_input, comes) = mpsc::channel(1);
-        let refused = exec(&client, alloc, &request, comes).await.expect_err(text);
+        let (_sender, input) = mpsc::channel(1);
+        let refused = exec(&client, alloc, &request, input).await.expect_err(text);
         let status = crate::net::status(refused.code);
         assert_eq!((status, refused.message.as_str()), (code, text));
     }
-    let all = all_of(&client, &runs, &requested("web", &["ls"])).await;
+    let all = all_of(&client, &runs, &exec_request("web", &["ls"])).await;
     let wanted = [
         ExecOut::Stdout(b"out".to_vec()),
         ExecOut::StdoutClosed,
@@ -110,7 +88,7 @@ async fn nobody_runs_a_command_once_the_nodes_operator_says_so() {
     world.register("runs", "service", 1, config).await;
     let of = |job: &str| world.allocs(job).first().cloned().unwrap_or_default();
     until("it runs", || of("runs").client_status == "running").await;
-    let (runs, request) = (of("runs").id, requested("web", &["ls"]));
+    let (runs, request) = (of("runs").id, exec_request("web", &["ls"]));
     check(&client, &runs, &request).expect("he may");
     let none = ClientConfig {
         disable_remote_exec: true,
@@ -119,8 +97,8 @@ async fn nobody_runs_a_command_once_the_nodes_operator_says_so() {
     let reloaded = Arc::clone(&client);
     let reloaded = tokio::task::spawn_blocking(move || reloaded.reconfigure(&none));
     reloaded.await.unwrap();
-    let (_input, comes) = mpsc::channel(1);
-    let refused = exec(&client, &runs, &request, comes).await;
+    let (_sender, input) = mpsc::channel(1);
+    let refused = exec(&client, &runs, &request, input).await;
     let refused = refused.expect_err("it is switched off");
     assert_eq!(refused.code, Code::PermissionDenied, "{refused}");
     client.shutdown().await;

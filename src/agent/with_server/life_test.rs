@@ -145,10 +145,14 @@ async fn hb_09_an_update_that_was_refused_for_lost_contact_arrives_after_a_heart
     let alloc = world.allocs("svc")[0].id.clone();
     client.runner(&alloc).unwrap().detach().await;
     // The servers lose the node; what its client reports meanwhile is refused.
-    let lost = MissHeartbeat {
+    let missed = MissHeartbeat {
         node_id: id.clone(),
     };
-    world.server.submit(lost, Origin::default()).await.unwrap();
+    world
+        .server
+        .submit(missed, Origin::default())
+        .await
+        .unwrap();
     client.report()(Allocation {
         id: alloc,
         node_id: id.clone(),

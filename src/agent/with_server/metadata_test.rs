@@ -58,7 +58,7 @@ async fn mod_23_metadata_reaches_the_servers_at_once_wakes_what_waited_and_stays
     until("its evaluation is blocked", blocked).await;
     assert!(world.allocs("waits").is_empty());
 
-    let said = client
+    let metadata = client
         .apply_metadata(changes(&[
             ("rack", Some("r7")),
             ("connect.log_level", None),
@@ -66,18 +66,18 @@ async fn mod_23_metadata_reaches_the_servers_at_once_wakes_what_waited_and_stays
         ]))
         .await
         .unwrap();
-    assert_eq!(said.meta["rack"], "r7");
-    assert!(!said.meta.contains_key("connect.log_level"));
-    assert_eq!(said.fixed["connect.log_level"], "info");
+    assert_eq!(metadata.meta["rack"], "r7");
+    assert!(!metadata.meta.contains_key("connect.log_level"));
+    assert_eq!(metadata.fixed["connect.log_level"], "info");
     let dynamic = changes(&[("rack", Some("r7")), ("connect.log_level", None)]);
-    assert_eq!(said.dynamic, dynamic);
+    assert_eq!(metadata.dynamic, dynamic);
     until("it is placed and runs", || {
         let allocs = world.allocs("waits");
         allocs.iter().any(|alloc| alloc.client_status == "running")
     })
     .await;
     let node = row().unwrap();
-    assert_eq!(node.meta, said.meta);
+    assert_eq!(node.meta, metadata.meta);
     assert_ne!(node.computed_class, class, "the class follows");
     assert_eq!(node.status, "ready", "it was never taken for another");
 
@@ -85,26 +85,29 @@ async fn mod_23_metadata_reaches_the_servers_at_once_wakes_what_waited_and_stays
     drop(client);
     let again = world.client();
     let kept = again.metadata();
-    assert_eq!((&kept.meta, &kept.dynamic), (&said.meta, &said.dynamic));
     assert_eq!(
-        kept.fixed, said.fixed,
+        (&kept.meta, &kept.dynamic),
+        (&metadata.meta, &metadata.dynamic)
+    );
+    assert_eq!(
+        kept.fixed, metadata.fixed,
         "what is set is not taken for configured"
     );
     let back = changes(&[("rack", None), ("connect.log_level", Some("debug"))]);
-    let said = again.apply_metadata(back).await.unwrap();
+    let metadata = again.apply_metadata(back).await.unwrap();
     assert_eq!(
-        said.dynamic,
+        metadata.dynamic,
         changes(&[("connect.log_level", Some("debug"))])
     );
-    assert_eq!(said.meta["connect.log_level"], "debug");
+    assert_eq!(metadata.meta["connect.log_level"], "debug");
     until("the servers know", || {
-        row().is_some_and(|node| node.meta == said.meta)
+        row().is_some_and(|node| node.meta == metadata.meta)
     })
     .await;
     let long = "x".repeat(256 << 10);
     let refused = again.apply_metadata(changes(&[("long", Some(&long))]));
     assert!(refused.await.unwrap_err().message.contains("262144 bytes"));
-    assert_eq!(again.metadata().meta, said.meta);
+    assert_eq!(again.metadata().meta, metadata.meta);
 }
 
 /// Refuses the second registration.
@@ -146,10 +149,10 @@ async fn mod_23_metadata_that_the_servers_did_not_take_is_told_again() {
     let id = client.node_id();
     let row = || nodes::get(&world.server.projections.view(), &id).unwrap();
     until("the node is there", || row().is_some()).await;
-    let said = client.apply_metadata(changes(&[("rack", Some("r7"))]));
-    let said = said.await.unwrap();
+    let metadata = client.apply_metadata(changes(&[("rack", Some("r7"))]));
+    let metadata = metadata.await.unwrap();
     until("the servers know", || {
-        row().is_some_and(|node| node.meta == said.meta)
+        row().is_some_and(|node| node.meta == metadata.meta)
     })
     .await;
     until("all is well", || client.health().is_ok()).await;

@@ -78,11 +78,11 @@ macro_rules! answer {
         let answer = $caller
             .once::<$method>(&$request, drover_testkit::LONG)
             .await;
-        let said = match answer {
+        let text = match answer {
             Ok(_) => "answered".to_owned(),
             Err(error) => error.to_string(),
         };
-        (stringify!($method), said)
+        (stringify!($method), text)
     }};
 }
 
@@ -215,9 +215,9 @@ async fn all_denied(
 ) -> Vec<(&'static str, String)> {
     let servers = Servers::new(vec![world.rpc.addr().to_string()]);
     let stranger = Caller::network(Pool::new(1), servers, secret);
-    let mut said = denied(&stranger, node, alloc).await;
-    said.extend(denied_services(&stranger, node, alloc).await);
-    said
+    let mut answers = denied(&stranger, node, alloc).await;
+    answers.extend(denied_services(&stranger, node, alloc).await);
+    answers
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -254,12 +254,12 @@ async fn a_wrong_or_empty_secret_of_a_node_is_refused_by_every_method() {
     let before = shown();
     let other = uuid::Uuid::new_v4().to_string();
     for secret in ["", "nonsense", &other] {
-        let said = all_denied(&world, secret, &node, &alloc.id).await;
-        assert_eq!(said.len(), 10);
-        for (method, said) in said {
+        let answers = all_denied(&world, secret, &node, &alloc.id).await;
+        assert_eq!(answers.len(), 10);
+        for (method, answer) in answers {
             assert!(
-                said.contains("Permission denied"),
-                "{method} with {secret:?}: {said}"
+                answer.contains("Permission denied"),
+                "{method} with {secret:?}: {answer}"
             );
         }
         assert_eq!(shown(), before, "{secret:?}");
@@ -278,11 +278,11 @@ async fn a_wrong_or_empty_secret_of_a_node_is_refused_by_every_method() {
         };
         request.node.secret_id = secret.into();
         request.node.name = "taken".into();
-        let said = caller
+        let error = caller
             .once::<NodeRegister>(&request, drover_testkit::LONG)
             .await;
-        let said = said.unwrap_err().to_string();
-        assert!(said.contains(text), "{said}");
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains(text), "{error}");
     }
     let view = world.server.projections.view();
     assert_eq!(nodes::get(&view, &node).unwrap().unwrap().name, "node");

@@ -195,8 +195,8 @@ async fn update(args: UpdateArgs, out: &Out) -> Result<()> {
     args.format.check()?;
     let client = args.conn.client()?;
     let path = format!("/v1/acl/role/{}", encode(&args.id));
-    let said = args.name.is_some() || args.description.is_some() || !args.policies.is_empty();
-    if !said {
+    let has_change = args.name.is_some() || args.description.is_some() || !args.policies.is_empty();
+    if !has_change {
         bail!("Please provide at least one flag to update the ACL role");
     }
     let mut role = match args.no_merge {

@@ -270,11 +270,11 @@ fn events(state: &TaskState, out: &Out) {
     out.line("\nRecent Events:");
     let mut table = ColumnTable::new(["Time", "Type", "Description"]);
     for event in state.events.iter().rev() {
-        let said = match event.display_message.as_str() {
+        let description = match event.display_message.as_str() {
             "" => &event.message,
             _ => &event.display_message,
         };
-        table.row([time(event.time), event.r#type.clone(), said.clone()]);
+        table.row([time(event.time), event.r#type.clone(), description.clone()]);
     }
     out.line(&table.to_string());
 }

@@ -26,7 +26,8 @@ const PAGE: usize = 200;
   drover audit -value hunter2               events that held this value in an environment, in
                                             meta, a template or the like; - reads it from stdin;
                                             variables are encrypted and not searched
-  drover audit -outcome refused             intents that were refused when their turn came
+  drover audit -outcome refused             events that changed nothing, because a guard or rule no
+                                            longer held
   drover audit requests                     reads of secrets, sign-ins, denials: what changes
                                             nothing but matters, as the called server saw it
 
@@ -43,7 +44,7 @@ pub(super) struct Args {
     format: Format,
     /// The type of a thing: job, alloc, node, ...
     #[arg(value_name = "TYPE")]
-    kind: Option<String>,
+    object_type: Option<String>,
     /// Its name, its id, or the beginning of its id
     id: Option<String>,
     /// Only what this actor did: its kind, name, address, or the beginning of its id
@@ -56,7 +57,7 @@ pub(super) struct Args {
         default_value = "",
         hide_default_value = true
     )]
-    kinds: String,
+    event_kinds: String,
     /// Only events of this request
     #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
     request: String,
@@ -99,7 +100,7 @@ pub(super) struct Of {
     /// How it is printed.
     pub(super) format: Format,
     /// The type of the thing.
-    pub(super) kind: String,
+    pub(super) object_type: String,
     /// Its name or id.
     pub(super) id: String,
     /// Which part is shown.
@@ -114,10 +115,10 @@ pub(super) async fn of(of: Of, out: &Out) -> Result<u8> {
         verb: None,
         conn: of.conn,
         format: of.format,
-        kind: Some(of.kind),
+        object_type: Some(of.object_type),
         id: Some(of.id),
         actor: String::new(),
-        kinds: String::new(),
+        event_kinds: String::new(),
         request: String::new(),
         value: String::new(),
         outcome: String::new(),
@@ -157,10 +158,10 @@ async fn page(args: &Args, client: &Client, rows: usize, token: &str) -> Result<
     let yes = |flag: bool| if flag { "true" } else { "" };
     let rows = rows.to_string();
     let given = given([
-        ("type", args.kind.as_deref().unwrap_or_default()),
+        ("type", args.object_type.as_deref().unwrap_or_default()),
         ("id", args.id.as_deref().unwrap_or_default()),
         ("actor", args.actor.as_str()),
-        ("kind", args.kinds.as_str()),
+        ("kind", args.event_kinds.as_str()),
         ("request_id", args.request.as_str()),
         ("outcome", args.outcome.as_str()),
         ("since", args.span.since.as_str()),
@@ -200,7 +201,7 @@ fn show(entry: &AuditEntry, args: &Args, out: &Out) {
     }
 }
 
-/// An event on one line: index, time, kind, who, why, and that it was refused.
+/// An event on one line: index, time, kind, who, why, and that it changed nothing.
 fn headline(entry: &AuditEntry, verbose: bool) -> String {
     let mut line = format!(
         "{:>8}  {}  {}  by {}",

@@ -102,9 +102,9 @@ impl RequestSource {
 
     async fn page(&self, args: &Args, rows: usize, token: &str) -> Result<TrailPage> {
         match self {
-            Self::Agent(client) => requested_of(client, args, rows, token).await,
+            Self::Agent(client) => fetch_page(client, args, rows, token).await,
             Self::Files(log) => {
-                let listing = list(&**log, &requested(args, rows, token)?);
+                let listing = list(&**log, &request_query(args, rows, token)?);
                 let listing = listing.context("Error reading the request log")?;
                 let entries = listing.entries.iter().map(serde_json::to_value);
                 let next = listing.next.map(|next| next.to_string());
@@ -130,7 +130,7 @@ fn requests_dir(data_dir: &Path) -> PathBuf {
     found.unwrap_or_else(|| data_dir.to_owned())
 }
 
-async fn requested_of(client: &Client, args: &Args, rows: usize, token: &str) -> Result<TrailPage> {
+async fn fetch_page(client: &Client, args: &Args, rows: usize, token: &str) -> Result<TrailPage> {
     let rows = rows.to_string();
     let given = given([
         ("class", args.class.as_str()),
@@ -146,7 +146,7 @@ async fn requested_of(client: &Client, args: &Args, rows: usize, token: &str) ->
     TrailPage::of(reply.context("Error reading the request log")?)
 }
 
-fn requested(args: &Args, rows: usize, token: &str) -> Result<RequestQuery> {
+fn request_query(args: &Args, rows: usize, token: &str) -> Result<RequestQuery> {
     let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let class = given(&args.class).map(|name| {
         Class::from_name(&name).with_context(|| {

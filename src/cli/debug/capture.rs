@@ -308,7 +308,7 @@ impl Capture<'_> {
         file.write_all(text.as_bytes()).with_context(failed)
     }
 
-    async fn requested(&self, path: &str, query: Query<'_>) -> Result<bytes::Bytes> {
+    async fn fetch(&self, path: &str, query: Query<'_>) -> Result<bytes::Bytes> {
         let requested = self.client.get(path, query);
         let reply = timeout(PATIENCE, requested).await;
         let reply = reply.map_err(|_| anyhow!("no answer in {} s", PATIENCE.as_secs()))??;
@@ -318,7 +318,7 @@ impl Capture<'_> {
     /// Writes an answer that is JSON, without what may be a secret.
     async fn json(&self, file: &str, path: &str, query: Query<'_>) -> Result<()> {
         let read = async {
-            let body = self.requested(path, query).await?;
+            let body = self.fetch(path, query).await?;
             let mut value: Json = serde_json::from_slice(&body)?;
             redact::json(&mut value);
             Ok::<_, anyhow::Error>(pretty(&value))
@@ -334,7 +334,7 @@ impl Capture<'_> {
 
     /// Writes an answer as it comes.
     async fn bytes(&self, file: &str, path: &str, query: Query<'_>) -> Result<()> {
-        match self.requested(path, query).await {
+        match self.fetch(path, query).await {
             Ok(body) => self.store.put(file, &body),
             Err(error) => {
                 self.store.missing(file, &format!("{error:#}"));

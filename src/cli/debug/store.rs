@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 pub(super) struct Store {
     name: String,
     root: PathBuf,
-    said: RefCell<StoreReport>,
+    report: RefCell<StoreReport>,
     verbose: Option<Out>,
 }
 
@@ -36,7 +36,7 @@ impl Store {
         Ok(Self {
             name: name.to_owned(),
             root,
-            said: RefCell::default(),
+            report: RefCell::default(),
             verbose,
         })
     }
@@ -53,7 +53,7 @@ impl Store {
             .mode(0o600)
             .open(&whole)
             .with_context(|| format!("Error writing {}", whole.display()))?;
-        self.said.borrow_mut().files.push(path.to_owned());
+        self.report.borrow_mut().files.push(path.to_owned());
         if let Some(out) = &self.verbose {
             out.line(&format!("    {path}"));
         }
@@ -72,20 +72,20 @@ impl Store {
         if let Some(out) = &self.verbose {
             out.line(&format!("    {path} could not be had: {why}"));
         }
-        let mut said = self.said.borrow_mut();
-        said.missing.push((path.to_owned(), why.to_owned()));
+        let mut report = self.report.borrow_mut();
+        report.missing.push((path.to_owned(), why.to_owned()));
     }
 
     /// How many could not be had.
     pub(super) fn missing_count(&self) -> usize {
-        self.said.borrow().missing.len()
+        self.report.borrow().missing.len()
     }
 
     /// Writes what is in it, and makes the archive; where that lies.
     pub(super) fn finish(self, head: Json, keep: bool) -> Result<String> {
         let (mut files, missing) = {
-            let said = self.said.borrow();
-            (said.files.clone(), said.missing.clone())
+            let report = self.report.borrow();
+            (report.files.clone(), report.missing.clone())
         };
         files.sort();
         let mut index = head;
@@ -115,7 +115,7 @@ impl Store {
             .open(archive)?;
         let mut out = GzEncoder::new(file, Compression::default());
         let mut tar = TarWriter::new(&mut out);
-        for path in &self.said.borrow().files {
+        for path in &self.report.borrow().files {
             let mut file = File::open(self.root.join(path))?;
             let size = file.metadata()?.len();
             tar.add(&format!("{}/{path}", self.name), size, &mut file)?;

@@ -138,7 +138,7 @@ fn compared(comparison: &Comparison) -> String {
     let count = comparison.compared;
     let differ = comparison.differences.len();
     let dropped = comparison.not_committed.len();
-    let mut said = match (comparison.identical, count) {
+    let mut summary = match (comparison.identical, count) {
         (true, 1) => "identical in the one part there is".to_owned(),
         (true, _) => format!("identical in all {}", counted(count, "part")),
         (false, 0) => "nothing was committed to compare with".to_owned(),
@@ -150,9 +150,9 @@ fn compared(comparison: &Comparison) -> String {
             counted(dropped, "allocation"),
             if dropped == 1 { "was" } else { "were" },
         );
-        said += &format!("; {allocs} {were} decided and not committed");
+        summary += &format!("; {allocs} {were} decided and not committed");
     }
-    said
+    summary
 }
 
 fn show_group(group: &GroupExplained, verbose: bool, out: &Out) {
@@ -211,7 +211,7 @@ fn show_search(ordinal: usize, search: &SearchExplained, verbose: bool, out: &Ou
             node.node_name.clone(),
             node.score
                 .map_or_else(|| "-".to_owned(), |score| format!("{score:.4}")),
-            said(node),
+            score_or_reason(node),
             mark(node, is_chosen(node)).to_owned(),
         ]);
     }
@@ -227,7 +227,7 @@ fn mark(node: &NodeExplained, chosen: bool) -> &'static str {
     }
 }
 
-fn said(node: &NodeExplained) -> String {
+fn score_or_reason(node: &NodeExplained) -> String {
     if node.score.is_none() {
         return format!("{}: {}", node.refused, node.reason);
     }

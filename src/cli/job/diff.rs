@@ -1,9 +1,12 @@
 //! The difference between two specifications of a job, in lines.
 
-use drover_events::model::status::{self as words, DiffType};
+use drover_events::model::status::{self, DiffType};
 use drover_events::model::{
     DesiredUpdates, FieldDiff, JobDiff, ObjectDiff, PlanAnnotations, TaskGroupDiff,
 };
+
+/// The indent at which objects are no longer followed.
+const DEEPEST: usize = 40;
 
 fn marker(kind: &str) -> &'static str {
     match DiffType::of(kind) {
@@ -22,11 +25,11 @@ pub(super) fn job_diff(
 ) -> String {
     let kind = diff.r#type.as_str();
     let mut lines = vec![format!("{}Job: {:?}", marker(kind), diff.id)];
-    if kind == words::diff::EDITED || verbose {
+    if kind == status::diff::EDITED || verbose {
         fields((&diff.fields, &diff.objects), 0, verbose, &mut lines);
     }
     for group in &diff.task_groups {
-        if annotations.is_none() && group.r#type == words::diff::NONE && !verbose {
+        if annotations.is_none() && group.r#type == status::diff::NONE && !verbose {
             continue;
         }
         let updates = annotations.and_then(|notes| notes.desired_tg_updates.get(&group.name));
@@ -58,7 +61,7 @@ fn group_diff(
     verbose: bool,
     lines: &mut Vec<String>,
 ) {
-    let said: Vec<String> = match diff.updates.is_empty() {
+    let plan_counts: Vec<String> = match diff.updates.is_empty() {
         false => diff
             .updates
             .iter()
@@ -66,28 +69,32 @@ fn group_diff(
             .collect(),
         true => updates.map(planned).unwrap_or_default(),
     };
-    let (kind, said) = (diff.r#type.as_str(), in_brackets(&said));
-    lines.push(format!("{}Task Group: {:?}{said}", marker(kind), diff.name));
-    if kind == words::diff::EDITED || verbose {
+    let (kind, plan_counts) = (diff.r#type.as_str(), in_brackets(&plan_counts));
+    lines.push(format!(
+        "{}Task Group: {:?}{plan_counts}",
+        marker(kind),
+        diff.name
+    ));
+    if kind == status::diff::EDITED || verbose {
         fields((&diff.fields, &diff.objects), 2, verbose, lines);
     }
     for task in &diff.tasks {
         let kind = task.r#type.as_str();
-        if kind == words::diff::NONE && !verbose {
+        if kind == status::diff::NONE && !verbose {
             continue;
         }
         let notes = in_brackets(&task.annotations);
         lines.push(format!("  {}Task: {:?}{notes}", marker(kind), task.name));
-        if kind == words::diff::EDITED || verbose {
+        if kind == status::diff::EDITED || verbose {
             fields((&task.fields, &task.objects), 4, verbose, lines);
         }
     }
 }
 
-fn in_brackets(words: &[String]) -> String {
-    match words {
+fn in_brackets(notes: &[String]) -> String {
+    match notes {
         [] => String::new(),
-        words => format!(" ({})", words.join(", ")),
+        notes => format!(" ({})", notes.join(", ")),
     }
 }
 
@@ -100,7 +107,7 @@ fn fields(
     let pad = " ".repeat(indent);
     let shown = || {
         let all = fields_of.iter();
-        all.filter(|field| verbose || field.r#type != words::diff::NONE)
+        all.filter(|field| verbose || field.r#type != status::diff::NONE)
     };
     let width = shown().map(|field| field.name.len()).max().unwrap_or(0) + 1;
     for field in shown() {
@@ -120,11 +127,13 @@ fn fields(
     }
     for object in objects {
         let kind = object.r#type.as_str();
-        if kind == words::diff::NONE && !verbose {
+        if kind == status::diff::NONE && !verbose {
             continue;
         }
         lines.push(format!("{pad}{}{} {{", marker(kind), object.name));
-        if indent < 40 {
+        // Objects of a job nest a few levels: what lies deeper is of no job, and must not exhaust
+        // the stack.
+        if indent < DEEPEST {
             fields(
                 (&object.fields, &object.objects),
                 indent + 2,

@@ -56,7 +56,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
 
 async fn plan(args: &Args, out: &Out) -> Result<u8> {
     let mut loaded = args.source.load(&args.conn)?;
-    loaded.job.complete();
+    loaded.job.canonicalise_for_server();
     let client = args.conn.client()?;
     let id = loaded.job.id().unwrap_or("").to_owned();
     let namespace = loaded.job.namespace();

@@ -55,7 +55,7 @@ pub(in crate::cli) struct Args {
 /// Registers a job and follows its evaluation.
 pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let mut loaded = args.source.load(&args.conn)?;
-    loaded.job.complete();
+    loaded.job.canonicalise_for_server();
     if args.output {
         out.line(&pretty(&json!({"Job": loaded.job.to_json()})));
         return Ok(0);
@@ -86,13 +86,13 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     {
         Ok(done) => done,
         Err(err) => {
-            let said = format!("{err:#}");
-            if let Some(at) = said.find("Enforcing job modify index") {
-                out.error(&said[at..]);
+            let text = format!("{err:#}");
+            if let Some(at) = text.find("Enforcing job modify index") {
+                out.error(&text[at..]);
                 out.error("Job not updated");
                 return Ok(1);
             }
-            out.error(&format!("Error submitting job: {said}"));
+            out.error(&format!("Error submitting job: {text}"));
             return Ok(1);
         }
     };

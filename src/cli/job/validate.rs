@@ -29,7 +29,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         }
     };
     let mut job = loaded.job;
-    job.complete();
+    job.canonicalise_for_server();
     let client = args.conn.client()?;
     let namespace = job.namespace().unwrap_or(DEFAULT_NAMESPACE).to_owned();
     let body = json!({"Job": job.to_json()});

@@ -246,9 +246,10 @@ async fn apply(args: ApplyArgs, out: &Out) -> Result<u8> {
 }
 
 /// A node pool in HCL.
-fn described(name: &str, said: &str) -> Result<Json> {
-    let said = crate::jobspec::plain(name, said).map_err(|err| anyhow::anyhow!("{err}"))?;
-    let blocks = said["node_pool"].as_array().map(Vec::as_slice);
+fn described(name: &str, text: &str) -> Result<Json> {
+    let spec = crate::jobspec::parse_other_spec(name, text);
+    let spec = spec.map_err(|err| anyhow::anyhow!("{err}"))?;
+    let blocks = spec["node_pool"].as_array().map(Vec::as_slice);
     let block = match blocks.unwrap_or_default() {
         [one] => one,
         _ => bail!(

@@ -156,10 +156,13 @@ fn gather(args: &Args) -> Result<VariableWrite> {
         pairs.next();
     }
     if let Some(from) = specification {
-        let said = read(&from, args.input.as_deref())?;
+        let variable = read(&from, args.input.as_deref())?;
         // A specification put elsewhere is a copy: its index means nothing there.
         let mut copied = false;
-        for (given, own) in [(&mut path, said.path), (&mut namespace, said.namespace)] {
+        for (given, own) in [
+            (&mut path, variable.path),
+            (&mut namespace, variable.namespace),
+        ] {
             if given.is_empty() {
                 *given = own;
             } else {
@@ -167,9 +170,9 @@ fn gather(args: &Args) -> Result<VariableWrite> {
             }
         }
         if !copied {
-            index = said.modify_index;
+            index = variable.modify_index;
         }
-        items.extend(said.items);
+        items.extend(variable.items);
     }
     for pair in pairs {
         let Some((key, value)) = pair.split_once('=') else {
@@ -232,15 +235,16 @@ fn read(from: &str, form: Option<&str>) -> Result<VariableDecrypted> {
     let text = source(from)?;
     let failed = "Error parsing the variable";
     if form == Some("json") || (form.is_none() && text.trim_start().starts_with('{')) {
-        let said: Json = serde_json::from_str(&text).context(failed)?;
-        return spec::read(&said).context(failed);
+        let variable: Json = serde_json::from_str(&text).context(failed)?;
+        return spec::read(&variable).context(failed);
     }
-    let said = crate::jobspec::plain(from, &text).map_err(|err| anyhow::anyhow!("{err}"))?;
-    let items = match &said["items"] {
+    let fields = crate::jobspec::parse_other_spec(from, &text);
+    let fields = fields.map_err(|err| anyhow::anyhow!("{err}"))?;
+    let items = match &fields["items"] {
         Json::Array(list) => list.first().cloned().unwrap_or_default(),
         other => other.clone(),
     };
-    let said = json!({"Namespace": said["namespace"], "Path": said["path"], "Items": items,
-        "ModifyIndex": said["modify_index"]});
-    spec::read(&said).context(failed)
+    let variable = json!({"Namespace": fields["namespace"], "Path": fields["path"], "Items": items,
+        "ModifyIndex": fields["modify_index"]});
+    spec::read(&variable).context(failed)
 }

@@ -11,7 +11,7 @@ use clap::Subcommand;
 use drover_events::model::TaskGroupHostVolumeClaim;
 use serde::de::IgnoredAny;
 
-/// What can be done with claims of groups.
+/// What can be done with task groups' claims on sticky host volumes.
 #[derive(Debug, Subcommand)]
 #[command(arg_required_else_help = true)]
 pub(in crate::cli) enum Verb {

@@ -137,7 +137,7 @@ fn used_as(access: &str, attachment: &str) -> String {
 
 /// Shows everything that ever happened to a volume.
 pub(super) async fn history(args: HistoryArgs, out: &Out) -> Result<u8> {
-    let kind = match VolumeType::of(&args.kind) {
+    let object_type = match VolumeType::of(&args.kind) {
         Some(VolumeType::Csi) => "csi-volume",
         Some(VolumeType::Host) => "host-volume",
         None => bail!(
@@ -148,7 +148,7 @@ pub(super) async fn history(args: HistoryArgs, out: &Out) -> Result<u8> {
     let of = audit::Of {
         conn: args.conn,
         format: args.format,
-        kind: kind.to_owned(),
+        object_type: object_type.to_owned(),
         id: args.volume,
         span: args.span,
         verbose: args.verbose,

@@ -37,7 +37,7 @@ pub(super) enum Verb {
     /// Work with snapshots of volumes
     #[command(subcommand)]
     Snapshot(external::Verb),
-    /// Work with what groups hold of sticky volumes
+    /// Work with task groups' claims on sticky host volumes
     #[command(subcommand)]
     Claim(claim::Verb),
     /// Show everything that ever happened to a volume

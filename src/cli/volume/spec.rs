@@ -17,10 +17,10 @@ pub(super) struct Spec {
 ///
 /// # Errors
 /// What is wrong with it.
-pub(super) fn parse(name: &str, said: &str) -> Result<Spec> {
-    let fields: Json = match said.trim_start().starts_with('{') {
-        true => serde_json::from_str(said).context("Error decoding the volume definition")?,
-        false => crate::jobspec::plain(name, said)
+pub(super) fn parse(name: &str, text: &str) -> Result<Spec> {
+    let fields: Json = match text.trim_start().starts_with('{') {
+        true => serde_json::from_str(text).context("Error decoding the volume definition")?,
+        false => crate::jobspec::parse_other_spec(name, text)
             .map_err(|err| anyhow::anyhow!("Error decoding the volume definition: {err}"))?,
     };
     let Some(fields) = fields.as_object() else {
@@ -28,9 +28,9 @@ pub(super) fn parse(name: &str, said: &str) -> Result<Spec> {
     };
     let kind = match fields.get("type").and_then(Json::as_str) {
         None => VolumeType::Csi,
-        Some(said) => match VolumeType::of(said) {
+        Some(kind) => match VolumeType::of(kind) {
             Some(kind) => kind,
-            None => bail!("Error unknown volume type: {said}"),
+            None => bail!("Error unknown volume type: {kind}"),
         },
     };
     let volume = match kind {
@@ -353,14 +353,14 @@ topology_request {
 
     #[test]
     fn what_is_wrong_is_said() {
-        for (text, said) in [
+        for (text, expected) in [
             ("type = \"nfs\"", "unknown volume type: nfs"),
             ("idd = \"a\"", "unexpected key \"idd\""),
             ("capacity_min = \"much\"", "capacity_min is no size"),
             ("id = 3", "id is no text"),
         ] {
             let err = parse("v.hcl", text).unwrap_err();
-            assert!(format!("{err:#}").contains(said), "{err:#}");
+            assert!(format!("{err:#}").contains(expected), "{err:#}");
         }
         let host = parse("v.hcl", "type = \"host\"\nname = \"a\"\ncapacity_min = 5").unwrap();
         assert_eq!(

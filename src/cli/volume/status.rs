@@ -245,14 +245,14 @@ pub(super) fn mount_options(options: Option<&CsiMountOptions>) -> String {
     let Some(options) = options else {
         return String::new();
     };
-    let mut said = Vec::new();
+    let mut parts = Vec::new();
     if !options.fs_type.is_empty() {
-        said.push(format!("fs_type: {}", options.fs_type));
+        parts.push(format!("fs_type: {}", options.fs_type));
     }
     if !options.mount_flags.is_empty() {
-        said.push(format!("flags: {}", options.mount_flags.join(", ")));
+        parts.push(format!("flags: {}", options.mount_flags.join(", ")));
     }
-    said.join(" ")
+    parts.join(" ")
 }
 
 fn csi(volume: &CsiVolume, users: &[AllocListStub], args: &Args, out: &Out) {

@@ -135,12 +135,12 @@ mod tests {
 
     #[test]
     fn each_allocation_has_its_own_source_where_the_job_says_so() {
-        let requested = |per_alloc| VolumeRequest {
+        let request = |per_alloc| VolumeRequest {
             source: "data".to_owned(),
             per_alloc,
             ..VolumeRequest::default()
         };
-        assert_eq!(source(&requested(false), "db.g[2]"), "data");
-        assert_eq!(source(&requested(true), "db.g[2]"), "data[2]");
+        assert_eq!(source(&request(false), "db.g[2]"), "data");
+        assert_eq!(source(&request(true), "db.g[2]"), "data[2]");
     }
 }

@@ -88,13 +88,13 @@ impl Notes {
 }
 
 impl Keep<AllocHookReport> for Notes {
-    fn write(&self, said: AllocHookReport) -> BoxFuture<'static, Result<(), String>> {
-        self.note(said.into())
+    fn write(&self, report: AllocHookReport) -> BoxFuture<'static, Result<(), String>> {
+        self.note(report.into())
     }
 
-    fn report(&self, said: AllocHookReport) {
+    fn report(&self, report: AllocHookReport) {
         // A runner that is gone has no use for it.
-        let _ = self.0.send(Msg::Input(said.into()));
+        let _ = self.0.send(Msg::Input(report.into()));
     }
 }
 
@@ -109,13 +109,13 @@ struct HookCall {
 }
 
 impl Keep<TaskHookReport> for HookCall {
-    fn write(&self, said: TaskHookReport) -> BoxFuture<'static, Result<(), String>> {
+    fn write(&self, report: TaskHookReport) -> BoxFuture<'static, Result<(), String>> {
         let notes = Notes(self.tx.clone());
-        notes.note(Input::Task(self.name.clone(), said.into()))
+        notes.note(Input::Task(self.name.clone(), report.into()))
     }
 
-    fn report(&self, said: TaskHookReport) {
-        self.send(said.into());
+    fn report(&self, report: TaskHookReport) {
+        self.send(report.into());
     }
 }
 

@@ -118,15 +118,15 @@ mod tests {
 
     #[tokio::test]
     async fn cl_20_work_is_done_in_line_and_nothing_of_it_is_left() {
-        let (mut jobs, said) = (Jobs::default(), Arc::new(Mutex::new(Vec::new())));
+        let (mut jobs, done) = (Jobs::default(), Arc::new(Mutex::new(Vec::new())));
         let go = Arc::new(Notify::new());
         let say = |what: &'static str, waits: bool| {
-            let (said, go) = (Arc::clone(&said), Arc::clone(&go));
+            let (done, go) = (Arc::clone(&done), Arc::clone(&go));
             async move {
                 if waits {
                     go.notified().await;
                 }
-                said.lock().push(what);
+                done.lock().push(what);
             }
         };
         jobs.put(Some("web"), say("first", true));
@@ -136,10 +136,10 @@ mod tests {
         // What is dropped before it began does not let what stands behind it pass by the first.
         jobs.interrupt(Some("web"));
         jobs.down_to(3).await;
-        assert_eq!(*said.lock(), ["beside"]);
+        assert_eq!(*done.lock(), ["beside"]);
         go.notify_one();
         jobs.down_to(0).await;
-        assert_eq!(*said.lock(), ["beside", "first", "last"]);
+        assert_eq!(*done.lock(), ["beside", "first", "last"]);
 
         // Whatever ends by itself leaves nothing behind, however much of it there is.
         let mut most = 0;

@@ -55,7 +55,7 @@ async fn what_has_services_says_what_is_left_of_them_when_its_agent_begins_again
         let runner = run(&factory, &given, &reported);
         // It looked around before it was let go.
         runner.detach().await;
-        let says = factory.services.has_said(&given.id);
+        let says = factory.services.has_reported(&given.id);
         let what = format!("of the group: {of_group}, of a task: {of_task}");
         assert_eq!(says, of_group || of_task, "{what}");
     }

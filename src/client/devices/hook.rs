@@ -63,6 +63,6 @@ fn add(answer: &mut TaskAnswer, reserved: ContainerReservation, apart: bool) {
             host_path: device.host_path.into(),
             task_path: device.task_path.into(),
             permissions: device.permissions,
-            is_mount: false,
+            require_mount_point: false,
         }));
 }

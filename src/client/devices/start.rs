@@ -86,8 +86,8 @@ impl Started {
         let ended = || "it ended before it said where it listens".to_owned();
         let mut stdout = self.stdout.take().ok_or_else(ended)?;
         let late = |_| format!("it did not say within {HANDSHAKE:?} where it listens");
-        let said = timeout(HANDSHAKE, line(&mut stdout)).await.map_err(late)?;
-        let address = handshake::parse(&said.ok_or_else(ended)?)?;
+        let first_line = timeout(HANDSHAKE, line(&mut stdout)).await.map_err(late)?;
+        let address = handshake::parse(&first_line.ok_or_else(ended)?)?;
         self.heard.push(logged(self.name.clone(), stdout));
         Ok(address)
     }
@@ -103,10 +103,10 @@ impl Started {
 
 /// The next line, without its end; of one that is too long its beginning.
 async fn line(from: &mut (impl AsyncBufReadExt + Unpin)) -> Option<String> {
-    let mut said = Vec::new();
-    let read = from.take(LINE).read_until(b'\n', &mut said).await;
+    let mut bytes = Vec::new();
+    let read = from.take(LINE).read_until(b'\n', &mut bytes).await;
     match read {
-        Ok(1..) => Some(String::from_utf8_lossy(said.trim_ascii_end()).into_owned()),
+        Ok(1..) => Some(String::from_utf8_lossy(bytes.trim_ascii_end()).into_owned()),
         _ => None,
     }
 }

@@ -130,14 +130,14 @@ impl Pretended {
             () = output.closed() => return,
         };
         drop(input);
-        let said = [
+        let frames = [
             ExecOut::Stdout(self.stdout.into_bytes()),
             ExecOut::StdoutClosed,
             ExecOut::Stderr(self.stderr.into_bytes()),
             ExecOut::StderrClosed,
             ExecOut::Exited { code },
         ];
-        for one in said {
+        for one in frames {
             let says = !matches!(&one, ExecOut::Stdout(d) | ExecOut::Stderr(d) if d.is_empty());
             if says && output.send(one).await.is_err() {
                 return;

@@ -70,9 +70,9 @@ fn drv_06_the_program_allows_what_a_rule_allows_and_nothing_else() {
                             && rule.minor.is_none_or(|one| one == minor)
                             && wanted & !rule.rights == 0
                     });
-                    let said = run(&program, kind, wanted, major, minor);
+                    let answer = run(&program, kind, wanted, major, minor);
                     let what = format!("{kind} {major}:{minor} {wanted:03b}");
-                    assert_eq!(said, u64::from(by_rule), "{what}");
+                    assert_eq!(answer, u64::from(by_rule), "{what}");
                     allowed += u32::from(by_rule);
                 }
             }

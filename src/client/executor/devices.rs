@@ -160,7 +160,7 @@ fn number(device: &Device) -> io::Result<Number> {
         io::Error::new(error.kind(), format!("device {}: {error}", path.display()))
     };
     let flags = OFlags::PATH | OFlags::CLOEXEC;
-    let found = match device.is_mount {
+    let found = match device.require_mount_point {
         true => mounts::find(path).map_err(reported)?,
         false => rustix::fs::open(path, flags, Mode::empty()).map_err(|e| reported(e.into()))?,
     };
@@ -232,7 +232,7 @@ mod tests {
         let mut zero = device("rw");
         assert_eq!(number(&zero).unwrap().to_string(), "c 1:5");
         // What should be mounted, and is not, is another device or none.
-        zero.is_mount = true;
+        zero.require_mount_point = true;
         let refused = number(&zero).unwrap_err().to_string();
         assert_eq!(
             refused,
@@ -242,7 +242,7 @@ mod tests {
         zero.host_path = tmp.path().join("link");
         std::os::unix::fs::symlink("/dev/zero", &zero.host_path).unwrap();
         assert!(number(&zero).is_err(), "a link");
-        zero.is_mount = false;
+        zero.require_mount_point = false;
         assert_eq!(number(&zero).unwrap().to_string(), "c 1:5");
         zero.host_path = "/etc/passwd".into();
         let none = number(&zero).unwrap_err().to_string();

@@ -79,14 +79,14 @@ async fn rights_are_held(parents: &Parents) {
     ];
     parents.run("a.1", &mut spec);
     let (text, exit) = apart.end(&spec).await;
-    let said = apart.run.out("stderr");
-    assert_eq!((exit.exit_code, exit.error.as_str()), (0, ""), "{said}");
+    let stderr = apart.run.out("stderr");
+    assert_eq!((exit.exit_code, exit.error.as_str()), (0, ""), "{stderr}");
     let text: Vec<String> = text
         .lines()
         .map(|line| line.chars().filter(char::is_ascii_lowercase).collect())
         .collect();
     let wanted = [["yes", "yes"], ["yes", "no"], ["no", "yes"], ["no", "yes"]];
-    assert_eq!(text[..8], wanted.concat(), "{said}");
+    assert_eq!(text[..8], wanted.concat(), "{stderr}");
     assert_eq!(text[8], "no", "of a device that it was not given");
     assert_eq!(text[9..], ["yes", "yes"]);
 

@@ -42,7 +42,7 @@ pub(super) struct Guests {
 /// A caller that requests a command, or whose command runs.
 struct Guest {
     stream: UnixStream,
-    said: Vec<u8>,
+    received: Vec<u8>,
     ends: Vec<OwnedFd>,
     process: Option<Pid>,
     /// What it gets to know of the task.
@@ -104,7 +104,7 @@ impl Guests {
             if commands.count() < MOST && stream.set_nonblocking(true).is_ok() {
                 self.all.push(Guest {
                     stream,
-                    said: Vec::new(),
+                    received: Vec::new(),
                     ends: Vec::new(),
                     process: None,
                     measured: None,
@@ -201,15 +201,15 @@ impl Guest {
             if self.process.is_some() || self.measured.is_some() {
                 continue;
             }
-            self.said.extend_from_slice(&buf[..n]);
-            if self.said.ends_with(b"\n") {
-                let said = std::mem::take(&mut self.said);
-                return match serde_json::from_slice(&said) {
+            self.received.extend_from_slice(&buf[..n]);
+            if self.received.ends_with(b"\n") {
+                let received = std::mem::take(&mut self.received);
+                return match serde_json::from_slice(&received) {
                     Ok(call) => GuestPoll::Asks(call, std::mem::take(&mut self.ends)),
                     Err(_) => GuestPoll::Gone,
                 };
             }
-            if self.said.len() > LONGEST {
+            if self.received.len() > LONGEST {
                 return GuestPoll::Gone;
             }
         }

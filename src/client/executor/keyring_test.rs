@@ -69,7 +69,7 @@ pub(super) fn report() -> ! {
 }
 
 /// The environment with which this binary prints.
-fn requested() -> Vec<(String, String)> {
+fn child_env() -> Vec<(String, String)> {
     let path = std::env::var("LD_LIBRARY_PATH").ok();
     let path = path.map(|path| ("LD_LIBRARY_PATH".to_owned(), path));
     let ask = (ASK.to_owned(), "1".to_owned());
@@ -87,7 +87,7 @@ fn drv_06_a_task_has_an_empty_keyring_of_its_own_and_none_of_the_agents_keys() {
         return drover_testkit::skip(what, &format!("no keys can be made here: {e}"));
     }
     let exe = std::env::current_exe().unwrap();
-    let own = Command::new(&exe).envs(requested()).output().unwrap();
+    let own = Command::new(&exe).envs(child_env()).output().unwrap();
     let reported = String::from_utf8_lossy(&own.stdout).into_owned();
     let inherited = "Ok(1), the agent's: true, makes: true\n";
     assert_eq!(
@@ -114,7 +114,7 @@ fn drv_06_a_task_has_an_empty_keyring_of_its_own_and_none_of_the_agents_keys() {
         let spec = ExecSpec {
             command: exe.display().to_string(),
             args: Vec::new(),
-            env: requested(),
+            env: child_env(),
             ..spec
         };
         let exit = runtime.block_on(async {

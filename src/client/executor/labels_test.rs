@@ -163,8 +163,11 @@ fn drv_06_a_tree_that_is_deeper_than_a_process_has_descriptors_is_labelled_whole
             .args(["-c", script])
             .arg(std::env::current_exe().unwrap());
         let done = again.arg(name).env(FEW, "1").output().unwrap();
-        let said = String::from_utf8_lossy(&done.stdout);
-        assert!(done.status.success() && said.contains("1 passed"), "{said}");
+        let output = String::from_utf8_lossy(&done.stdout);
+        assert!(
+            done.status.success() && output.contains("1 passed"),
+            "{output}"
+        );
         return;
     }
     // Each level has a file and two folders, one of which continues.

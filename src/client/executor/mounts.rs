@@ -137,7 +137,7 @@ fn wanted(spec: &ExecSpec) -> (Vec<Mount>, Vec<Mount>) {
     let devices = spec.devices.iter().map(|device| Mount {
         host_path: device.host_path.clone(),
         task_path: device.task_path.clone(),
-        is_mount: device.is_mount,
+        require_mount_point: device.require_mount_point,
         ..Mount::default()
     });
     let own = spec.mounts.iter().cloned().chain(devices).collect();
@@ -161,7 +161,7 @@ pub(super) fn take(mount: &Mount, labels: Option<&Labels>) -> io::Result<OwnedFd
         | OpenTreeFlags::OPEN_TREE_CLOEXEC
         | OpenTreeFlags::AT_RECURSIVE;
     let path = mount.host_path.as_path();
-    let found = mount.is_mount.then(|| find(path)).transpose()?;
+    let found = mount.require_mount_point.then(|| find(path)).transpose()?;
     let spreads = match mount.propagation {
         Propagation::Private => true,
         Propagation::HostToTask => is_spread(path, &["shared:", "master:"])?,

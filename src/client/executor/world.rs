@@ -47,11 +47,11 @@ impl World {
         }
         let (mut reader, writer) = io::pipe()?;
         let init = start_init(spec, network.as_ref(), writer)?;
-        let mut said = String::new();
-        reader.read_to_string(&mut said)?;
-        if said != READY {
-            let silent = said.is_empty().then(|| "it says nothing".to_owned());
-            let why = silent.unwrap_or(said);
+        let mut word = String::new();
+        reader.read_to_string(&mut word)?;
+        if word != READY {
+            let silent = word.is_empty().then(|| "it says nothing".to_owned());
+            let why = silent.unwrap_or(word);
             return Err(io::Error::other(format!("cannot isolate the task: {why}")));
         }
         let mut spaces = vec![(space(init, "mnt")?, CloneFlags::CLONE_NEWNS)];

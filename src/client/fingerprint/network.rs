@@ -70,14 +70,14 @@ fn found(settings: &ClientSettings) -> (String, Vec<IpAddr>) {
 }
 
 /// Mbit/s: what is configured, or else what the interface says, unless it does not know.
-fn speed(reported: u64, said: Option<&str>) -> i64 {
+fn speed(reported: u64, device_speed: Option<&str>) -> i64 {
     let reported = i64::try_from(reported).unwrap_or(0);
-    let said = said.and_then(|text| text.trim().parse::<i64>().ok());
-    let said = said.filter(|speed| *speed > 0);
+    let device_speed = device_speed.and_then(|text| text.trim().parse::<i64>().ok());
+    let device_speed = device_speed.filter(|speed| *speed > 0);
     if reported > 0 {
         reported
     } else {
-        said.unwrap_or(DEFAULT_SPEED)
+        device_speed.unwrap_or(DEFAULT_SPEED)
     }
 }
 
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn an_interface_is_as_fast_as_it_is_said_to_be() {
-        for (reported, said, expected) in [
+        for (reported, device_speed, expected) in [
             (0, None, DEFAULT_SPEED),
             (0, Some(""), DEFAULT_SPEED),
             (0, Some("-1\n"), DEFAULT_SPEED),
@@ -131,7 +131,11 @@ mod tests {
             (1, Some("25000\n"), 1),
             (u64::MAX, Some("25000\n"), 25_000),
         ] {
-            assert_eq!(speed(reported, said), expected, "{reported}, {said:?}");
+            assert_eq!(
+                speed(reported, device_speed),
+                expected,
+                "{reported}, {device_speed:?}"
+            );
         }
     }
 

@@ -310,19 +310,19 @@ async fn cl_21_cl_22_services_go_first_and_a_task_that_runs_again_is_told_to_hoo
     runner.update(stopped(&given));
     until("what comes first is done", || script.has("A1.pre_kill")).await;
     assert_eq!(offers(), 0, "its services are gone");
-    let requested = || of_web(&reported).1.contains(&"Killing".to_owned());
-    assert!(!requested());
+    let is_killing = || of_web(&reported).1.contains(&"Killing".to_owned());
+    assert!(!is_killing());
     script.let_go("A1.pre_kill");
     until("hooks are through", || script.has("A2.pre_kill")).await;
     // Only now its delay begins.
     runner.server_contacted();
     *clock.lock() += 9 * SECOND;
     runner.server_contacted();
-    assert!(!requested());
-    until("it is requested when the delay is over", || {
+    assert!(!is_killing());
+    until("it is killed when the delay is over", || {
         *clock.lock() += SECOND;
         runner.server_contacted();
-        requested()
+        is_killing()
     })
     .await;
     runner.done().wait_for(|done| *done).await.unwrap();

@@ -15,10 +15,10 @@ pub struct Note<A> {
 /// machine takes.
 pub trait Keep<I>: Send + Sync {
     /// Resolves when the journal has it.
-    fn write(&self, said: I) -> BoxFuture<'static, Result<(), String>>;
+    fn write(&self, report: I) -> BoxFuture<'static, Result<(), String>>;
 
     /// Written with the next thing that is.
-    fn report(&self, said: I);
+    fn report(&self, report: I);
 }
 
 /// What a hook answered last.
@@ -31,14 +31,18 @@ pub(super) fn answer_of<'a, A>(notes: &'a [Note<A>], hook: &str) -> Option<&'a A
 pub(super) struct Unreported<'a, A, I> {
     notes: Vec<Note<A>>,
     keep: &'a dyn Keep<I>,
-    said: fn(Vec<Note<A>>) -> I,
+    make_report: fn(Vec<Note<A>>) -> I,
 }
 
 impl<'a, A, I> Unreported<'a, A, I> {
-    /// Holds no answers; `said` makes of them what the machine takes.
-    pub(super) fn new(keep: &'a dyn Keep<I>, said: fn(Vec<Note<A>>) -> I) -> Self {
+    /// Holds no answers; `make_report` makes of them what the machine takes.
+    pub(super) fn new(keep: &'a dyn Keep<I>, make_report: fn(Vec<Note<A>>) -> I) -> Self {
         let notes = Vec::new();
-        Self { notes, keep, said }
+        Self {
+            notes,
+            keep,
+            make_report,
+        }
     }
 
     /// Adds an answer. The journal has it, and those before it, when this is over; a hook that may
@@ -53,8 +57,8 @@ impl<'a, A, I> Unreported<'a, A, I> {
         match is_repeatable {
             true => Ok(()),
             false => {
-                let said = (self.said)(self.take());
-                self.keep.write(said).await
+                let report = (self.make_report)(self.take());
+                self.keep.write(report).await
             }
         }
     }
@@ -69,7 +73,7 @@ impl<A, I> Drop for Unreported<'_, A, I> {
     fn drop(&mut self) {
         if !self.notes.is_empty() {
             self.keep
-                .report((self.said)(std::mem::take(&mut self.notes)));
+                .report((self.make_report)(std::mem::take(&mut self.notes)));
         }
     }
 }

@@ -71,7 +71,7 @@ impl Book {
 
     /// Whether an allocation reported what it offers, be it nothing.
     #[cfg(test)]
-    pub(crate) fn has_said(&self, alloc: &str) -> bool {
+    pub(crate) fn has_reported(&self, alloc: &str) -> bool {
         self.pages.lock().whole.contains_key(alloc)
     }
 

@@ -143,7 +143,7 @@ mod tests {
     }
 
     /// Takes one caller; its connection and request, if the handshake succeeds.
-    async fn requested(
+    async fn accept_request(
         listener: TcpListener,
         config: Arc<ServerConfig>,
     ) -> Option<(TlsStream<TcpStream>, String)> {
@@ -157,7 +157,7 @@ mod tests {
 
     /// Answers one caller; its request, if the handshake succeeds.
     async fn answer(listener: TcpListener, config: Arc<ServerConfig>) -> Option<String> {
-        let (mut stream, request) = requested(listener, config).await?;
+        let (mut stream, request) = accept_request(listener, config).await?;
         let text = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok";
         stream.write_all(text).await.ok()?;
         stream.flush().await.ok()?;
@@ -213,7 +213,7 @@ mod tests {
         let port = listener.local_addr().expect("bound").port();
         let config = server(&trust);
         let served = tokio::spawn(async move {
-            let (mut stream, _) = requested(listener, config).await.expect("a request");
+            let (mut stream, _) = accept_request(listener, config).await.expect("a request");
             let text = b"HTTP/1.1 503 No\r\n\r\nbusy";
             stream.write_all(text).await.expect("writes");
             stream.flush().await.expect("writes");
@@ -239,7 +239,7 @@ mod tests {
         let port = listener.local_addr().expect("bound").port();
         let config = server(&trust);
         let served = tokio::spawn(async move {
-            let (mut stream, _) = requested(listener, config).await.expect("a request");
+            let (mut stream, _) = accept_request(listener, config).await.expect("a request");
             // It never answers, and waits until nobody is there any more.
             let end = stream.read(&mut [0; 1]).await;
             assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");

@@ -66,7 +66,7 @@ fn is_none(count: &usize) -> bool {
 pub struct Entry {
     pub event: Recorded,
     /// Why it changed nothing; none where it was applied.
-    pub refused: Option<String>,
+    pub rejected: Option<String>,
     /// The rows it changed, as many as were requested.
     pub changes: Vec<RowChange>,
     /// How many rows it changed that are not shown.
@@ -92,7 +92,7 @@ impl Serialize for Entry {
             record: Document {
                 payload: None,
                 ..Document::of(&self.event)
-                    .became(Some(RecordedOutcome::of(self.refused.as_deref())))
+                    .became(Some(RecordedOutcome::of(self.rejected.as_deref())))
             },
             changes: &self.changes,
             more_changes: self.more_changes,
@@ -136,7 +136,7 @@ impl Entry {
             _ => None,
         };
         Ok(Self {
-            refused: rejection.map(reason),
+            rejected: rejection.map(reason),
             more_changes: changes.len() - reported.len(),
             changes: reported,
             payload,

@@ -2,14 +2,14 @@
 //!
 //! A [`Question`] says which events are wanted, a [`Trail`] (a view and the log) answers with
 //! [`Entry`]s: the event's [`Document`](super::record::Document), whether it was applied or
-//! refused, and the rows it changed, field by field. Objects that are long gone are found as those
+//! rejected, and the rows it changed, field by field. Objects that are long gone are found as those
 //! that live, since `history` keeps their versions. [`trace()`] goes from an event to all that
 //! followed from it; [`Between`] compares two states.
 //!
 //! - It must not know HTTP, the terminal, or the callers' rights: for a caller with limited rights
 //!   it is given the changes that this caller may see ([`Eyes`]), and shows no others.
 //! - It reads; nothing here changes state or waits.
-//! - A refused event is shown as refused and has no changes.
+//! - A rejected event is shown as `refused` and has no changes.
 //! - Secret values never leave, and sensitive ones as their keyed hashes, as in exports; a change
 //!   of a secret is shown without its bytes. All else in a specification is shown as it is.
 //! - Work is bounded: a page looks at [`LOOKS`] events at most and says where it stopped.

@@ -7,13 +7,13 @@ use super::{Detail, Object};
 /// Which outcomes are wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OutcomeFilter {
-    /// Facts and refused intents, the latter marked.
+    /// Both, the rejected ones marked.
     #[default]
     All,
     /// What changed the state.
     Applied,
-    /// What was refused when its turn came.
-    Refused,
+    /// What changed nothing: written `refused` outside.
+    Rejected,
 }
 
 /// A question to the audit trail.

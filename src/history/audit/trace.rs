@@ -55,9 +55,9 @@ pub struct Node {
     /// How it belongs to the event above it: `cause` as it says itself, `thing` because it is about
     /// a thing that followed from that event; empty for the first.
     pub link: &'static str,
-    /// Why it was refused; none where it was applied.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub refused: Option<String>,
+    /// Why it was rejected; none where it was applied.
+    #[serde(rename = "Refused", skip_serializing_if = "Option::is_none")]
+    pub rejected: Option<String>,
     /// Whether it is shown elsewhere in the tree with all that followed: an event of several causes
     /// stands under each of them, and what came of it under the first.
     #[serde(skip_serializing_if = "is_false")]
@@ -255,7 +255,7 @@ impl Build<'_> {
                 Some((_, LinkKind::Thing)) => "thing",
                 None => "",
             },
-            refused: view.rejection(index)?.as_ref().map(reason),
+            rejected: view.rejection(index)?.as_ref().map(reason),
             again,
             things,
             more_things,

@@ -300,7 +300,7 @@ impl<'a> Trail<'a> {
         let applied = rejection.is_none();
         match question.wanted {
             OutcomeFilter::Applied if !applied => return Ok(None),
-            OutcomeFilter::Refused if applied => return Ok(None),
+            OutcomeFilter::Rejected if applied => return Ok(None),
             _ => {}
         }
         let inside = |name: &String| changes.iter().any(|change| change.namespace == *name);

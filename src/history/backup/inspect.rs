@@ -118,11 +118,11 @@ pub fn lay_out(
 ) -> Result<Checkpoint, ArchiveError> {
     let manifest = unpack(from, pinned, dir, progress)?;
     let state = SnapshotDir::new(dir.to_owned());
-    let said = base::read_back(&state, &dir.join("check.tmp"))?;
-    let same = said.index == manifest.index
-        && said.size == manifest.tree_size
-        && hex::encode(said.root) == manifest.tree_root
-        && hex::encode(said.state) == manifest.state;
+    let checkpoint = base::read_back(&state, &dir.join("check.tmp"))?;
+    let same = checkpoint.index == manifest.index
+        && checkpoint.size == manifest.tree_size
+        && hex::encode(checkpoint.root) == manifest.tree_root
+        && hex::encode(checkpoint.state) == manifest.state;
     if !same {
         let what = "the backup's state is not the one its manifest names";
         return Err(ArchiveError::Refused(what.to_owned()));
@@ -135,7 +135,7 @@ pub fn lay_out(
             .and_then(|()| fs::rename(base.path(), &to))
             .map_err(ArchiveError::file("rename", base.path()))?;
     }
-    Ok(said)
+    Ok(checkpoint)
 }
 
 fn create(path: &PathBuf) -> io::Result<Sink> {

@@ -302,7 +302,7 @@ fn digests_of(state: &SnapshotDir) -> Result<BTreeMap<String, String>, ArchiveEr
 /// Whether a table is as a state says; one that it does not name is younger, and empty.
 fn is_as(state: &BTreeMap<String, String>, table: &TableDigest) -> bool {
     match state.get(table.name) {
-        Some(said) => *said == table.digest.to_hex(),
+        Some(expected) => *expected == table.digest.to_hex(),
         None => table.digest == Digest::default(),
     }
 }
@@ -555,16 +555,16 @@ mod tests {
         };
         // The first event has index 1; what is before it is Raft's own and has no time.
         for early in [i64::MIN, 0, 1, START, START + second - 1] {
-            let said = at(early).unwrap_err();
-            assert!(said.contains("as old as that time"), "{early}: {said}");
+            let error = at(early).unwrap_err();
+            assert!(error.contains("as old as that time"), "{early}: {error}");
         }
         assert_eq!(at(START + second), Ok(1));
         assert_eq!(at(START + 5 * second - 1), Ok(4));
         assert_eq!(at(START + 30 * second), Ok(9), "nothing happened since");
         assert_eq!(at(made), Ok(9));
         for late in [made + 1, i64::MAX] {
-            let said = at(late).unwrap_err();
-            assert!(said.contains("was made at"), "{late}: {said}");
+            let error = at(late).unwrap_err();
+            assert!(error.contains("was made at"), "{late}: {error}");
         }
     }
 }

@@ -69,16 +69,16 @@ pub(super) fn compare(
     outcome: &Outcome,
     given_up: &[Evaluation],
 ) -> Comparison {
-    let mut said = Comparison::default();
+    let mut comparison = Comparison::default();
     let finished = encoded(&outcome.finished);
     let whole = decision.evals.iter().any(|eval| encoded(eval) == finished);
-    said.allocations(decision, &outcome.plan, whole);
+    comparison.allocations(decision, &outcome.plan, whole);
     // What belongs to no node goes with the first event of a plan.
     let begun = whole || !decision.plans.is_empty();
-    said.deployments(decision, &outcome.plan, begun);
-    said.evaluations(decision, outcome, given_up, whole);
-    said.identical = said.differences.is_empty() && said.compared > 0;
-    said
+    comparison.deployments(decision, &outcome.plan, begun);
+    comparison.evaluations(decision, outcome, given_up, whole);
+    comparison.identical = comparison.differences.is_empty() && comparison.compared > 0;
+    comparison
 }
 
 impl Comparison {

@@ -78,10 +78,10 @@ fn committed(outcome: &Outcome) -> Decision {
 
 #[test]
 fn what_is_the_same_is_identical_in_all_parts() {
-    let said = compare(&committed(&decided()), &decided(), &[]);
-    assert!(said.identical, "{:?}", said.differences);
-    assert_eq!(said.compared, 6);
-    assert_eq!(said.not_committed, [""; 0]);
+    let comparison = compare(&committed(&decided()), &decided(), &[]);
+    assert!(comparison.identical, "{:?}", comparison.differences);
+    assert_eq!(comparison.compared, 6);
+    assert_eq!(comparison.not_committed, [""; 0]);
 }
 
 #[test]
@@ -125,10 +125,10 @@ fn whatever_part_is_other_is_a_difference() {
     for (text, change) in others {
         let mut again = decided();
         change(&mut again);
-        let said = compare(&was, &again, &[]);
-        assert!(!said.identical, "{text}");
-        let [difference] = said.differences.as_slice() else {
-            panic!("{text}: {:?}", said.differences);
+        let comparison = compare(&was, &again, &[]);
+        assert!(!comparison.identical, "{text}");
+        let [difference] = comparison.differences.as_slice() else {
+            panic!("{text}: {:?}", comparison.differences);
         };
         assert!(difference.starts_with(text), "{difference}");
     }
@@ -139,14 +139,19 @@ fn what_nodes_refused_is_not_committed_and_no_difference() {
     let mut was = committed(&decided());
     was.plans[0].stopped.pop();
     was.evals.pop();
-    let said = compare(&was, &decided(), &[]);
-    assert!(said.identical, "{:?}", said.differences);
-    assert_eq!(said.not_committed, ["web.g[b]"]);
+    let comparison = compare(&was, &decided(), &[]);
+    assert!(comparison.identical, "{:?}", comparison.differences);
+    assert_eq!(comparison.not_committed, ["web.g[b]"]);
     // It was given up in the end, as it would be now.
     let given_up = [eval("e", "failed"), eval("g", "blocked")];
     was.evals.extend(given_up.clone());
-    let said = compare(&was, &decided(), &given_up);
-    assert!(said.identical, "{:?}", said.differences);
-    let said = compare(&was, &decided(), &[]);
-    assert_eq!(said.differences.len(), 2, "{:?}", said.differences);
+    let comparison = compare(&was, &decided(), &given_up);
+    assert!(comparison.identical, "{:?}", comparison.differences);
+    let comparison = compare(&was, &decided(), &[]);
+    assert_eq!(
+        comparison.differences.len(),
+        2,
+        "{:?}",
+        comparison.differences
+    );
 }

@@ -174,7 +174,7 @@ fn node(report: NodeReport) -> NodeExplained {
         reached: report.reached,
         ..NodeExplained::default()
     };
-    match report.said {
+    match report.verdict {
         NodeVerdict::Scored { score, parts } => {
             shown.score = Some(score);
             shown.scores = parts.into_iter().collect();

@@ -197,9 +197,9 @@ impl<'a> Filling<'a> {
         }
         let parts = BodyParts::split(&body).map_err(|error| bad(error.to_string()))?;
         if parts.index != line.index {
-            let (own, said) = (parts.index, line.index);
+            let (own, stated) = (parts.index, line.index);
             return Err(bad(format!(
-                "its body is of index {own}, the line says {said}"
+                "its body is of index {own}, the line says {stated}"
             )));
         }
         let recorded = drover_migrations::decode(&body).map_err(|error| bad(error.to_string()))?;

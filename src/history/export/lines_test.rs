@@ -62,7 +62,7 @@ fn ev_20_refused_events_have_the_same_mark_in_every_export() {
     for index in 1..200 {
         let outcome = folded.get(index).unwrap();
         assert_eq!(kept.get(index), Some(outcome), "{index}");
-        if let RecordedOutcome::Refused(why) = outcome {
+        if let RecordedOutcome::Rejected(why) = outcome {
             refused.push((index, why.to_owned()));
         }
     }
@@ -209,9 +209,9 @@ fn what_is_no_whole_export_is_refused_by_its_line_and_leaves_nothing() {
     ] {
         let to = dir.path().join("to");
         match import_into(lines.as_bytes(), &to) {
-            Err(ArchiveError::Line { line, what: said }) => {
-                assert_eq!(line, place, "{said}");
-                assert!(said.contains(what), "{said}");
+            Err(ArchiveError::Line { line, what: text }) => {
+                assert_eq!(line, place, "{text}");
+                assert!(text.contains(what), "{text}");
             }
             other => panic!("{what}: {other:?}"),
         }
@@ -241,8 +241,8 @@ fn an_import_that_was_killed_is_run_again() {
     let to = dir.path().join("used");
     std::fs::create_dir_all(to.join("server")).unwrap();
     std::fs::write(to.join("server/node-id"), "of a server").unwrap();
-    let said = import_into(&lines, &to).unwrap_err().to_string();
-    assert!(said.contains("node-id exists"), "{said}");
+    let error = import_into(&lines, &to).unwrap_err().to_string();
+    assert!(error.contains("node-id exists"), "{error}");
     assert!(to.join("server/node-id").exists());
 }
 

@@ -1,4 +1,4 @@
-//! What became of the events of a log that is read from outside: applied, or refused and why.
+//! What became of the events of a log that is read from outside: applied, or rejected and why.
 //!
 //! The log does not say; apply does. What the tables beside the log have kept is read where it
 //! reaches as far as is requested; else the log is folded once into tables that are thrown away.
@@ -20,7 +20,7 @@ pub struct Outcomes {
     from: u64,
     /// Of indexes below this.
     until: u64,
-    refused: BTreeMap<u64, String>,
+    rejected: BTreeMap<u64, String>,
 }
 
 /// Which outcomes are wanted, and what there is to find them with.
@@ -42,7 +42,7 @@ impl Outcomes {
     /// That of an event; none where it is not known.
     pub fn get(&self, index: u64) -> Option<RecordedOutcome<'_>> {
         let known = (self.from..self.until).contains(&index);
-        known.then(|| RecordedOutcome::of(self.refused.get(&index).map(String::as_str)))
+        known.then(|| RecordedOutcome::of(self.rejected.get(&index).map(String::as_str)))
     }
 
     /// Finds them. `progress` is called with the index reached and the last one, while the log is
@@ -81,8 +81,8 @@ fn kept(tables: &Path, from: u64, last: u64) -> Option<Outcomes> {
     covers.then(|| Outcomes {
         from: if kept.floor == 0 { 0 } else { kept.floor + 1 },
         until: kept.upto + 1,
-        refused: kept
-            .refused
+        rejected: kept
+            .rejected
             .into_iter()
             .map(|(index, rejection)| (index, reason(&rejection)))
             .collect(),
@@ -104,17 +104,17 @@ fn folded(
     let mut found = Outcomes {
         from,
         until: last + 1,
-        refused: BTreeMap::new(),
+        rejected: BTreeMap::new(),
     };
     if from > last {
         return Ok(Outcomes::default());
     }
-    let refused = &mut found.refused;
+    let rejected = &mut found.rejected;
     replay::feed(log, from, last, &mut |batch| {
         writer.apply_each(batch, |applied| {
             for one in applied {
                 if let Became::Rejected(rejection) = &one.outcome {
-                    refused.insert(one.index, reason(rejection));
+                    rejected.insert(one.index, reason(rejection));
                 }
             }
         })?;

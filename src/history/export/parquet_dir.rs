@@ -52,11 +52,11 @@ pub(super) fn gone_on(dir: &Path, wanted: &Value) -> Result<Done, ArchiveError> 
         let path = path.display();
         ArchiveError::Refused(format!("{path} {what}: export to another directory"))
     };
-    let said: Value = serde_json::from_slice(&read).map_err(|_| refused("is not an export's"))?;
-    if said["Epoch"] != wanted["Epoch"] || said["Flags"] != wanted["Flags"] {
+    let head: Value = serde_json::from_slice(&read).map_err(|_| refused("is not an export's"))?;
+    if head["Epoch"] != wanted["Epoch"] || head["Flags"] != wanted["Flags"] {
         return Err(refused("is of another log, or was made with other flags"));
     }
-    let done = serde_json::from_value(said);
+    let done = serde_json::from_value(head);
     done.map_err(|_| refused("does not say how far it is"))
 }
 

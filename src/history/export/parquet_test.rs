@@ -118,8 +118,8 @@ fn duckdb_and_pandas_read_every_event_with_its_time_and_outcome() {
     let script = REQUESTED.replace("DIR", &out.display().to_string());
     let script = script.replace("FILE", &one);
     let output = Command::new(python).args(["-c", &script]).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(found["kinds"], serde_json::to_value(&wanted).unwrap());
     assert_eq!(found["indexes"], serde_json::json!([[1, 2_999, 2_999]]));
@@ -152,12 +152,12 @@ fn an_export_goes_on_by_day_whether_it_ended_or_not() {
     };
     // A kill in the second day: the first is whole, of the second some of it lies there.
     write(&all, &log, &parts, false, &mut |_, _| ()).unwrap();
-    let said = fs::read(parts.join("export.json")).unwrap();
-    let mut said: serde_json::Value = serde_json::from_slice(&said).unwrap();
+    let head = fs::read(parts.join("export.json")).unwrap();
+    let mut head: serde_json::Value = serde_json::from_slice(&head).unwrap();
     let first_day = (count_of_first_day(), days(&parts));
-    said["Last"] = first_day.0.into();
-    said["Events"] = first_day.0.into();
-    fs::write(parts.join("unfinished.json"), said.to_string()).unwrap();
+    head["Last"] = first_day.0.into();
+    head["Events"] = first_day.0.into();
+    fs::write(parts.join("unfinished.json"), head.to_string()).unwrap();
     fs::remove_file(parts.join("export.json")).unwrap();
     let kept: Vec<_> = first_day
         .1
@@ -217,10 +217,10 @@ fn an_export_that_was_killed_is_begun_again_with_nothing_left_of_it() {
     fs::write(part.join("events-00000000000000000077.parquet"), "clear").unwrap();
     fs::write(part.join("events-00000000000000000078.parquet.tmp"), "PAR1").unwrap();
     fs::write(out.join("export.json.tmp"), "{").unwrap();
-    let said = export(&log, &out).unwrap_err().to_string();
+    let error = export(&log, &out).unwrap_err().to_string();
     assert!(
-        said.contains("not empty") && said.contains("another"),
-        "{said}"
+        error.contains("not empty") && error.contains("another"),
+        "{error}"
     );
     fs::write(out.join("unfinished.json"), "{}").unwrap();
     assert_eq!(export(&log, &out).unwrap(), 399);
@@ -244,12 +244,12 @@ fn an_export_says_with_which_flags_it_was_made() {
     };
     let log = ReadOnlyLog::open(&log).unwrap();
     write(&what, &log, &out, false, &mut |_, _| ()).unwrap();
-    let said = fs::read(out.join("export.json")).unwrap();
-    let said: serde_json::Value = serde_json::from_slice(&said).unwrap();
+    let head = fs::read(out.join("export.json")).unwrap();
+    let head: serde_json::Value = serde_json::from_slice(&head).unwrap();
     let flags = serde_json::json!({"From": 7, "To": null, "Since": null, "Clear": true,
         "Until": "2023-11-14T22:13:50Z", "Kinds": ["NamespacesDeleted"]});
-    assert_eq!(said["Flags"], flags);
-    assert_eq!((&said["From"], &said["Events"]), (&7.into(), &5.into()));
+    assert_eq!(head["Flags"], flags);
+    assert_eq!((&head["From"], &head["Events"]), (&7.into(), &5.into()));
 }
 
 /// The texts of the first row of a file, by column.

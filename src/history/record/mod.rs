@@ -10,7 +10,7 @@
 //! - Raft's own entries have neither actor nor payload.
 //! - Confidential values are hidden when a [`Redactor`] is given ([`Document::text`]); whatever
 //!   leaves the cluster's own tools is given one.
-//! - A refused event says so ([`RecordedOutcome`]), with the reason, in the same two fields
+//! - A rejected event says so ([`RecordedOutcome`]), with the reason, in the same two fields
 //!   everywhere.
 //! - An event that holds many objects may be split into pieces ([`split`]), each a document.
 
@@ -72,7 +72,7 @@ pub struct Document<'a> {
     /// `applied`, or `refused`: it changed nothing. None where that is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<&'static str>,
-    /// Why it was refused.
+    /// Why it was rejected.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<&'a str>,
     /// Which piece of the event this is, where the event is split.
@@ -92,33 +92,33 @@ pub enum RecordedOutcome<'a> {
     /// It changed the state.
     Applied,
     /// It changed nothing, for this reason.
-    Refused(&'a str),
+    Rejected(&'a str),
 }
 
 impl<'a> RecordedOutcome<'a> {
-    /// The word for it, the same in every format.
+    /// The word for it, the same in every format; outside, what was rejected is `refused`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Applied => "applied",
-            Self::Refused(_) => "refused",
+            Self::Rejected(_) => "refused",
         }
     }
 
-    /// Why it was refused.
+    /// Why it was rejected.
     pub const fn reason(self) -> Option<&'a str> {
         match self {
             Self::Applied => None,
-            Self::Refused(reason) => Some(reason),
+            Self::Rejected(reason) => Some(reason),
         }
     }
 
-    /// That of an event, by the reason for which it was refused, if it was.
-    pub fn of(refused: Option<&'a str>) -> Self {
-        refused.map_or(Self::Applied, Self::Refused)
+    /// That of an event, by the reason for which it was rejected, if it was.
+    pub fn of(rejected: Option<&'a str>) -> Self {
+        rejected.map_or(Self::Applied, Self::Rejected)
     }
 }
 
-/// Why an event was refused, for people.
+/// Why an event was rejected, for people.
 pub fn reason(rejection: &Rejection) -> String {
     match rejection {
         Rejection::Guard { position, found } => {
@@ -269,13 +269,13 @@ mod tests {
             found: 7,
         };
         let why = reason(&rejection);
-        for (refused, wanted) in [(None, "applied"), (Some(why.as_str()), "refused")] {
-            let document = Document::of(&event).became(Some(RecordedOutcome::of(refused)));
+        for (rejected, wanted) in [(None, "applied"), (Some(why.as_str()), "refused")] {
+            let document = Document::of(&event).became(Some(RecordedOutcome::of(rejected)));
             let plain: Value = serde_json::from_str(&document.to_string()).unwrap();
             let cloud =
                 serde_json::to_value(CloudEvent::of(document, [1; 16], "http://a")).unwrap();
             assert_eq!(plain["Outcome"], wanted);
-            assert_eq!(plain["Reason"].as_str(), refused);
+            assert_eq!(plain["Reason"].as_str(), rejected);
             assert_eq!(cloud["outcome"], wanted);
             assert_eq!(cloud["data"], plain);
         }

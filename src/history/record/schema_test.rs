@@ -54,7 +54,7 @@ fn every_document_is_what_its_schema_says() {
             let outcomes = [
                 None,
                 Some(RecordedOutcome::Applied),
-                Some(RecordedOutcome::Refused("no")),
+                Some(RecordedOutcome::Rejected("no")),
             ];
             for (redactor, outcome) in [None, Some(&redactor)]
                 .into_iter()

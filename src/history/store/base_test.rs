@@ -106,7 +106,7 @@ async fn join(
     join.run(&mut |_, _| ()).await
 }
 
-fn said<T: std::fmt::Debug>(result: Result<T, super::ArchiveError>) -> String {
+fn error_text<T: std::fmt::Debug>(result: Result<T, super::ArchiveError>) -> String {
     crate::error::chain(&result.unwrap_err())
 }
 
@@ -161,7 +161,8 @@ async fn an_archive_is_read_by_every_tool_and_refuses_another_log() {
 
     let other = dir.path().join("other");
     write_log(&other, 100);
-    let refused = said(join(&place, Some(&other.join("server")), &dir.path().join("x")).await);
+    let refused =
+        error_text(join(&place, Some(&other.join("server")), &dir.path().join("x")).await);
     assert!(refused.contains("holds nothing of the log"), "{refused}");
 }
 
@@ -314,7 +315,7 @@ async fn what_is_damaged_or_another_object_is_refused_by_name() {
     let taken = place.join(&epoch).join(ID).join("log");
     fs::create_dir_all(&taken).unwrap();
     fs::write(taken.join(&name), "another").unwrap();
-    let refused = said(archive((&server, ID), &base, 2001, &store(&place)).await);
+    let refused = error_text(archive((&server, ID), &base, 2001, &store(&place)).await);
     assert!(refused.contains(&name) && refused.contains("name another place"));
 
     // A damaged segment never gets there.
@@ -323,7 +324,7 @@ async fn what_is_damaged_or_another_object_is_refused_by_name() {
     bytes[5000] ^= 1;
     fs::write(&path, bytes).unwrap();
     let place = dir.path().join("bad");
-    let refused = said(archive((&server, ID), &base, 2001, &store(&place)).await);
+    let refused = error_text(archive((&server, ID), &base, 2001, &store(&place)).await);
     assert!(refused.contains(&name), "{refused}");
     assert!(!place.join(&epoch).join(ID).join("log").join(&name).exists());
 }
@@ -340,7 +341,7 @@ fn a_base_that_is_forged_or_damaged_is_named() {
     let scratch = dir.path().join("scratch");
     let base = make_base(&server, 500);
     let check = || verify_base(&base, epoch, &keys, &scratch);
-    assert!(said(check()).contains("not signed"));
+    assert!(error_text(check()).contains("not signed"));
     sign(&base, &key).unwrap();
     assert_eq!(check().unwrap().index, 500);
 
@@ -348,7 +349,7 @@ fn a_base_that_is_forged_or_damaged_is_named() {
     let own = fs::read_to_string(&note).unwrap();
     fs::remove_file(&note).unwrap();
     sign(&base, &SigningKey::from_bytes(&[6; 32])).unwrap();
-    assert!(said(check()).contains("no known key signed the base at index 500"));
+    assert!(error_text(check()).contains("no known key signed the base at index 500"));
 
     // The state of another index under the note of this one.
     fs::write(&note, &own).unwrap();
@@ -359,14 +360,14 @@ fn a_base_that_is_forged_or_damaged_is_named() {
         fs::read(later.path().join("head")).unwrap(),
     )
     .unwrap();
-    assert!(said(check()).contains("its head is not that of its state"));
+    assert!(error_text(check()).contains("its head is not that of its state"));
     fs::write(base.path().join("head"), head).unwrap();
     assert_eq!(check().unwrap().index, 500);
     let kept = dir.path().join("kept");
     fs::rename(base.path(), &kept).unwrap();
     fs::rename(later.path(), base.path()).unwrap();
     fs::copy(kept.join("note"), &note).unwrap();
-    assert!(said(check()).contains("is not what was signed"));
+    assert!(error_text(check()).contains("is not what was signed"));
     fs::remove_dir_all(base.path()).unwrap();
     fs::rename(&kept, base.path()).unwrap();
 

@@ -231,12 +231,12 @@ mod tests {
                 access_key_id: id.map(str::to_owned),
                 ..ArchiveLocation::default()
             };
-            let said = Bucket::open(&location, "b")
+            let error = Bucket::open(&location, "b")
                 .err()
                 .map(|error| error.to_string());
             assert!(
-                said.as_ref().is_some_and(|said| said.contains(word)),
-                "{said:?}"
+                error.as_ref().is_some_and(|error| error.contains(word)),
+                "{error:?}"
             );
         }
     }

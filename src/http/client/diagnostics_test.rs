@@ -19,7 +19,7 @@ async fn debugged() -> Harness {
     Harness::with(settings, None).await
 }
 
-fn said(reply: &Reply) -> (u16, String) {
+fn status_and_text(reply: &Reply) -> (u16, String) {
     (reply.status, reply.text())
 }
 
@@ -62,7 +62,7 @@ async fn mod_23_bad_wishes_are_answered_in_nomads_words() {
         ),
     ] {
         let reply = h.get(&format!("/v1/agent/{target}")).await;
-        assert_eq!(said(&reply), (status, text), "{target}");
+        assert_eq!(status_and_text(&reply), (status, text), "{target}");
     }
     h.stop().await;
 }
@@ -110,7 +110,7 @@ async fn mod_23_bad_wishes_for_what_was_logged_for_machines_and_for_profiles() {
         ),
     ] {
         let reply = h.get(&format!("/v1/agent/{target}")).await;
-        assert_eq!(said(&reply), (status, text), "{target}");
+        assert_eq!(status_and_text(&reply), (status, text), "{target}");
     }
     for (method, target) in [
         ("PUT", "monitor"),
@@ -162,7 +162,7 @@ async fn mod_23_the_machine_and_profiles_come_as_nomads_clients_take_them() {
 async fn mod_23_without_tokens_only_a_configuration_opens_what_tells_of_the_process() {
     let h = Harness::start().await;
     for target in ["host", "pprof/cmdline", "pprof/profile"] {
-        let (status, text) = said(&h.get(&format!("/v1/agent/{target}")).await);
+        let (status, text) = status_and_text(&h.get(&format!("/v1/agent/{target}")).await);
         assert_eq!(status, 403, "{target}");
         assert!(text.ends_with("Permission denied"), "{text}");
     }

@@ -43,7 +43,7 @@ fn within(namespace: String, any_of: &'static [Ns]) -> Holds {
 }
 
 /// Calls the client that is to answer. What flows ends with the right to it.
-async fn requested(write: &Write, whom: Target, holds: Holds) -> Result<Answer, Refusal> {
+async fn call_client(write: &Write, whom: Target, holds: Holds) -> Result<Answer, Refusal> {
     let request = &write.request;
     let mut answer = match whom {
         Target::Here => {
@@ -70,7 +70,7 @@ async fn requested(write: &Write, whom: Target, holds: Holds) -> Result<Answer, 
 pub(super) async fn of_node(write: Write) -> Result<Answer, Refusal> {
     let node = write.request.query.text("node_id");
     let whom = target(&write.api, node, "")?;
-    requested(&write, whom, Box::new(|who| who.acl.node_read())).await
+    call_client(&write, whom, Box::new(|who| who.acl.node_read())).await
 }
 
 /// Requests to one agent about itself, below `/v1/agent/`.
@@ -87,7 +87,7 @@ pub(super) async fn of_agent(write: Write) -> Result<Answer, Refusal> {
         true => who.acl.agent_write(),
         false => who.acl.agent_read(),
     };
-    requested(&write, whom, Box::new(holds)).await
+    call_client(&write, whom, Box::new(holds)).await
 }
 
 /// `POST /v1/client/metadata`: the node is named in the query or in the body.
@@ -98,14 +98,14 @@ pub(super) async fn describe(write: Write) -> Result<Answer, Refusal> {
         node => node,
     };
     let whom = target(&write.api, node, "")?;
-    requested(&write, whom, Box::new(|who| who.acl.node_write())).await
+    call_client(&write, whom, Box::new(|who| who.acl.node_write())).await
 }
 
 /// Calls the client that has an allocation.
 async fn of_allocation(write: &Write, id: &str, any_of: &'static [Ns]) -> Result<Answer, Refusal> {
     let whom = whereabouts(&write.api, id)?;
     let namespace = namespace_of(&write.api, id)?.unwrap_or_default();
-    requested(write, whom, within(namespace, any_of)).await
+    call_client(write, whom, within(namespace, any_of)).await
 }
 
 /// Whose client has an allocation.

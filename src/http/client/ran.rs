@@ -130,7 +130,7 @@ pub(super) async fn run(near: &Near, head: &RequestHead, stream: Duplex) -> Resu
         mut inflow,
         mut outflow,
     } = stream;
-    let requested = requested(near, head);
+    let requested = exec_request(near, head);
     outflow.message(&Word::of(&requested))?;
     let Ok((id, request)) = requested else {
         outflow.end();
@@ -165,7 +165,7 @@ pub(super) async fn run(near: &Near, head: &RequestHead, stream: Duplex) -> Resu
     Ok(())
 }
 
-fn requested(near: &Near, head: &RequestHead) -> Result<(String, ExecRequest), Refusal> {
+fn exec_request(near: &Near, head: &RequestHead) -> Result<(String, ExecRequest), Refusal> {
     let request = head.request(Bytes::new())?;
     let (id, requested) = (request.segment(3)?, command(&request)?);
     let here = near.here()?;

@@ -33,7 +33,7 @@ use super::gate::{self, Access};
 use super::request::Request;
 use super::state::Settings;
 use super::stream::right;
-use super::{agent, auth, forward, known, measure, requests};
+use super::{agent, auth, forward, ignored, measure, requests};
 use crate::acl::NamespaceCapability as Ns;
 use crate::client::agent::Client;
 use crate::client::metadata::MetadataRequest;
@@ -246,7 +246,7 @@ impl Edge {
     /// Identifies the caller, and lets in callers that may.
     async fn admit(&self, request: &mut Request, own: &OwnRequest) -> Result<(), Refusal> {
         if auth::token(request).is_some() && !self.gate.is_guarded() {
-            request.query.ignore([known::header("X-Nomad-Token")]);
+            request.query.ignore([ignored::header("X-Nomad-Token")]);
         }
         let labelled = self.gate.is_guarded() && self.settings.now().label_identities;
         let served = |request: &Request, who: &Identity| {

@@ -72,7 +72,7 @@ fn request(method: &Method, path: &str) -> Request {
 }
 
 /// What a row requires where its allocation, if it is about one, is in the default namespace.
-fn requested(row: &RouteRow) -> AccessDemand {
+fn demand_of(row: &RouteRow) -> AccessDemand {
     match row.asks {
         AccessRule::Agent(access) | AccessRule::Here(access) => AccessDemand::Agent(access),
         AccessRule::Allocation(any_of) => AccessDemand::Allocation {
@@ -94,23 +94,23 @@ fn auth_12_no_route_of_a_client_agent_lets_in_who_may_do_nothing() {
     let forged = Identity::refused("10.0.0.7", Rejection::Unknown);
     let (mut tried, mut public) = (0, Vec::new());
     for row in ROWS {
-        let requested = requested(row);
+        let demand = demand_of(row);
         for method in methods(row) {
             let request = request(&method, &filled(row.path));
             tried += 1;
             for who in [&nobody, &forged] {
-                let reported = requested.admit(&request, who);
+                let reported = demand.admit(&request, who);
                 let status = reported.map_err(|error| crate::net::status(error.code));
-                let expected = match requested.is_public() {
+                let expected = match demand.is_public() {
                     true => Ok(()),
                     false => Err(403),
                 };
                 assert_eq!(status, expected, "{method} {}", row.path);
             }
             let manager = Identity::open("10.0.0.7");
-            assert!(requested.admit(&request, &manager).is_ok(), "{}", row.path);
+            assert!(demand.admit(&request, &manager).is_ok(), "{}", row.path);
         }
-        if requested.is_public() {
+        if demand.is_public() {
             public.push(row.path);
         }
     }

@@ -21,7 +21,7 @@ use crate::http::answer::Answer;
 use crate::http::decoded::SHORT;
 use crate::http::front::FrontCall;
 use crate::http::gate::{Late, Write, demand, in_namespace};
-use crate::http::known;
+use crate::http::ignored;
 use crate::http::list::storage;
 use crate::http::new_id;
 use crate::jobspec::{self, JobLimits, ParsedJob, Validation};
@@ -102,7 +102,7 @@ impl JobBody {
         let api = self.job.job();
         let api = api.map_err(|e| Refusal::bad_request(e.to_string()))?;
         let api = api.ok_or_else(missing)?;
-        let unknown = api.unknown().iter().map(|path| known::field(path));
+        let unknown = api.unknown().iter().map(|path| ignored::field(path));
         write.request.query.ignore(unknown);
         let requested = write.request.query.text("namespace");
         let named = [
@@ -125,8 +125,8 @@ impl JobBody {
             ("Job.ConsulNamespace", &job.consul_namespace),
             ("Job.VaultNamespace", &job.vault_namespace),
         ];
-        let unread = unread.into_iter().filter(|(_, said)| !said.is_empty());
-        let unread = unread.map(|(path, _)| known::field(path));
+        let unread = unread.into_iter().filter(|(_, value)| !value.is_empty());
+        let unread = unread.map(|(path, _)| ignored::field(path));
         write.request.query.ignore(unread);
         job.namespace = namespace;
         place_region(&self.region, &mut job, write)?;
@@ -177,7 +177,7 @@ pub(super) fn validation(write: &FrontCall, job: &Job) -> Result<Validation, Ref
     let mut found = jobspec::validate(job, &limits);
     found.errors.extend(without_vault(job));
     let ignored = write.request.query.ignored();
-    found.warnings.extend(known::warnings(ignored));
+    found.warnings.extend(ignored::warnings(ignored));
     Ok(found)
 }
 

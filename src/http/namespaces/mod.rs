@@ -22,8 +22,8 @@ fn hashed(mut namespace: Namespace) -> Namespace {
     let (created, modified) = (namespace.create_index, namespace.modify_index);
     namespace.hash = Vec::new().into();
     (namespace.create_index, namespace.modify_index) = (0, 0);
-    let said = serde_json::to_vec(&namespace).unwrap_or_default();
-    namespace.hash = Sha256::digest(said).to_vec().into();
+    let json = serde_json::to_vec(&namespace).unwrap_or_default();
+    namespace.hash = Sha256::digest(json).to_vec().into();
     (namespace.create_index, namespace.modify_index) = (created, modified);
     namespace
 }

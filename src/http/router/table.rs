@@ -336,7 +336,11 @@ fn volumes(table: RouteTable) -> RouteTable {
         )
         .route(
             "/v1/volumes/claims",
-            [get(claims, Tables(volumes::CLAIMS), volumes::host::claims)],
+            [get(
+                claims,
+                Tables(volumes::HOST_VOLUME_CLAIMS),
+                volumes::host::claims,
+            )],
         )
         .route(
             "/v1/volumes/claim/{id}",

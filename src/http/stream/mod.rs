@@ -119,7 +119,7 @@ pub(super) async fn serve(late: Late) -> Result<Answer, Refusal> {
         subscription.form.content_type(),
         hex::encode(subscription.clouds.epoch),
     );
-    let listener = api.stream.ring().listen(subscription.needs()).await;
+    let subscriber = api.stream.ring().subscribe(subscription.needs()).await;
     let position = start::position(api, request).await?;
     let (sender, receiver) = mpsc::channel(BACKLOG);
     let reader = StreamReader {
@@ -128,7 +128,7 @@ pub(super) async fn serve(late: Late) -> Result<Answer, Refusal> {
         subscription,
         position,
         past: PastWalk::default(),
-        listener,
+        subscriber,
         sender,
         begun: false,
     };

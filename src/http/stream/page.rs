@@ -39,9 +39,9 @@ pub(super) struct Needs {
     /// What only the log knows: actors, and events without rows.
     pub(super) log: bool,
     /// The log's events as CloudEvents, for callers that may see all of them.
-    pub(super) clouds: bool,
+    pub(super) cloud_events: bool,
     /// The same for all other callers.
-    pub(super) bare: bool,
+    pub(super) cloud_events_without_hashes: bool,
     /// The documents in those, for filters.
     pub(super) documents: bool,
 }
@@ -51,8 +51,8 @@ impl Needs {
     pub(super) const fn cover(self, other: Self) -> bool {
         (self.payloads || !other.payloads)
             && (self.log || !other.log)
-            && (self.clouds || !other.clouds)
-            && (self.bare || !other.bare)
+            && (self.cloud_events || !other.cloud_events)
+            && (self.cloud_events_without_hashes || !other.cloud_events_without_hashes)
             && (self.documents || !other.documents)
     }
 }
@@ -66,7 +66,7 @@ pub(super) struct Clouds {
     pub(super) redactor: Redactor,
     /// The same without the hashes: a caller that sees them finds out what a value is by writing
     /// others until one has its hash.
-    pub(super) bare: Redactor,
+    pub(super) redactor_without_hashes: Redactor,
     /// The address of an agent, where schemas are said to be.
     pub(super) agent: String,
 }
@@ -110,7 +110,7 @@ pub(super) struct EventBatch {
     /// For callers that may see all events.
     pub(super) cloud: Option<Cloud>,
     /// For all other callers.
-    pub(super) bare: Option<Cloud>,
+    pub(super) cloud_without_hashes: Option<Cloud>,
 }
 
 /// A CloudEvent.
@@ -126,13 +126,15 @@ impl EventBatch {
     pub(super) fn cloud(&self, sees_all: bool) -> Option<&Cloud> {
         match sees_all {
             true => self.cloud.as_ref(),
-            false => self.bare.as_ref(),
+            false => self.cloud_without_hashes.as_ref(),
         }
     }
 
     /// Bytes of its CloudEvents.
-    fn cloudy(&self) -> usize {
-        let both = [&self.cloud, &self.bare].into_iter().flatten();
+    fn cloud_bytes(&self) -> usize {
+        let both = [&self.cloud, &self.cloud_without_hashes]
+            .into_iter()
+            .flatten();
         both.map(|cloud| cloud.text.len()).sum()
     }
 }
@@ -166,9 +168,9 @@ impl StreamPage {
     /// Bytes it takes in memory, roughly.
     pub(super) fn weight(&self) -> usize {
         let beside = |batch: &EventBatch| {
-            let clouds = batch.cloudy() * if self.has.documents { DOCUMENT } else { 1 };
+            let cloud_bytes = batch.cloud_bytes() * if self.has.documents { DOCUMENT } else { 1 };
             let per_event = if self.has.payloads { 1024 } else { 0 };
-            192 + batch.line.len() + clouds + (256 + per_event) * batch.events.len()
+            192 + batch.line.len() + cloud_bytes + (256 + per_event) * batch.events.len()
         };
         256 + self.batches.iter().map(beside).sum::<usize>()
     }
@@ -247,7 +249,7 @@ impl PageDraft<'_> {
             start,
             actor: None,
             cloud: None,
-            bare: None,
+            cloud_without_hashes: None,
         };
         let mut ranges = Vec::new();
         let Some(kind) = item.kind else {
@@ -280,20 +282,20 @@ impl PageDraft<'_> {
         if self.has.log {
             batch.actor = item.actor()?;
         }
-        if self.has.clouds {
+        if self.has.cloud_events {
             batch.cloud = Some(self.cloud(item, true)?);
         }
-        if self.has.bare {
-            batch.bare = Some(self.cloud(item, false)?);
+        if self.has.cloud_events_without_hashes {
+            batch.cloud_without_hashes = Some(self.cloud(item, false)?);
         }
-        let clouds = batch.cloudy();
+        let cloud_bytes = batch.cloud_bytes();
         // Of Nomad's lines nothing is cut out yet: this is one of our own, or empty.
         let own = batch.line.len();
-        if own > BIG || clouds > BIG {
+        if own > BIG || cloud_bytes > BIG {
             self.out.truncate(start);
             return Ok(false);
         }
-        self.beside += own + clouds;
+        self.beside += own + cloud_bytes;
         debug_assert_eq!(batch.kind, Some(kind));
         self.batches.push((batch, ranges));
         Ok(true)
@@ -446,7 +448,7 @@ pub(super) fn cloud(
     let event = CloudEvent::of(document, clouds.epoch, &clouds.agent);
     let redactor = match sees_all {
         true => &clouds.redactor,
-        false => &clouds.bare,
+        false => &clouds.redactor_without_hashes,
     };
     Redactor::write(Some(redactor), out, &event).map_err(|e| Refusal::internal(e.to_string()))
 }

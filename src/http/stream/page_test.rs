@@ -89,8 +89,8 @@ async fn what_is_too_big_leaves_nothing_in_the_page_before_it() {
     let (view, log) = (h.server.projections.view(), &h.api.log);
     let needs = Needs {
         log: true,
-        clouds: true,
-        bare: true,
+        cloud_events: true,
+        cloud_events_without_hashes: true,
         ..Needs::default()
     };
     let clouds = h.api.stream.clouds(log.epoch().id);

@@ -55,7 +55,7 @@ impl Publisher {
         Clouds {
             epoch,
             redactor: redactor.showing(self.shape.public.clone()),
-            bare: Redactor::default().showing(self.shape.public.clone()),
+            redactor_without_hashes: Redactor::default().showing(self.shape.public.clone()),
             agent: self.shape.agent.clone(),
         }
     }
@@ -88,15 +88,15 @@ impl Publisher {
 
     async fn publish(&self, projections: &Projections, log: &LogEngine) -> Result<(), Refusal> {
         loop {
-            self.ring.somebody().await;
+            self.ring.wait_for_subscriber().await;
             let view = projections.view();
             let mut position = view.index();
             self.ring.begin(position, view.time());
             drop(view);
-            while self.ring.is_read() {
+            while self.ring.has_subscribers() {
                 let applied = tokio::select! {
                     applied = projections.watch().beyond(position) => applied,
-                    () = self.ring.nobody() => continue,
+                    () = self.ring.wait_for_none() => continue,
                 };
                 while position < applied {
                     position = offload(|| self.step(projections, log, (position, applied)))?;
@@ -127,7 +127,7 @@ impl Publisher {
         let source = WalkSource { view: &view, log };
         let needs = self.ring.needs();
         let epoch = log.epoch().id;
-        let clouds = match needs.clouds || needs.bare {
+        let clouds = match needs.cloud_events || needs.cloud_events_without_hashes {
             true => self.clouds(epoch),
             false => Clouds::default(),
         };

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::form::Checkpoint;
 use super::report::{PIECE, PastWalk, Subscription};
 use super::right;
-use super::ring::{Listener, RingLookup};
+use super::ring::{RingLookup, RingSubscriber};
 use super::walk::{WalkSource, reported};
 use crate::error::{Code, Refusal};
 use crate::history::record::numbers::Numbers;
@@ -36,7 +36,7 @@ pub(super) struct StreamReader {
     /// The next index to look at.
     pub(super) position: u64,
     pub(super) past: PastWalk,
-    pub(super) listener: Listener,
+    pub(super) subscriber: RingSubscriber,
     pub(super) sender: mpsc::Sender<Bytes>,
     /// Whether a frame was sent.
     pub(super) begun: bool,
@@ -71,19 +71,19 @@ impl StreamReader {
         if !self.send(greeting).await {
             return;
         }
-        let mut said = PositionReport {
+        let mut last_report = PositionReport {
             position: 0,
             at: Instant::now(),
         };
         loop {
-            self.listener.mark();
+            self.subscriber.ignore_earlier_pushes();
             let goes_on = match self.next() {
                 Ok(ReadStep::Send(bytes)) if bytes.is_empty() => {
                     tokio::task::yield_now().await;
-                    self.say_while_searching(&mut said).await
+                    self.say_while_searching(&mut last_report).await
                 }
                 Ok(ReadStep::Send(bytes)) => self.send(bytes).await,
-                Ok(ReadStep::Idle(time)) => self.wait(time, &mut said).await,
+                Ok(ReadStep::Idle(time)) => self.wait(time, &mut last_report).await,
                 Err(error) => {
                     self.leave(&error).await;
                     return;
@@ -96,20 +96,20 @@ impl StreamReader {
     }
 
     /// Waits for something to happen, and says now and then that nothing does.
-    async fn wait(&mut self, time: i64, said: &mut PositionReport) -> bool {
+    async fn wait(&mut self, time: i64, last_report: &mut PositionReport) -> bool {
         let checkpoints = self.subscription.form.checkpoints;
-        let pause = match checkpoints && said.position != self.position {
-            true if said.position == 0 => Duration::ZERO,
-            true => (said.at + CALM).saturating_duration_since(Instant::now()),
-            false => (said.at + HEARTBEAT).saturating_duration_since(Instant::now()),
+        let pause = match checkpoints && last_report.position != self.position {
+            true if last_report.position == 0 => Duration::ZERO,
+            true => (last_report.at + CALM).saturating_duration_since(Instant::now()),
+            false => (last_report.at + HEARTBEAT).saturating_duration_since(Instant::now()),
         };
         tokio::select! {
             biased;
-            pushed = self.listener.pushed() => return pushed,
+            pushed = self.subscriber.pushed() => return pushed,
             () = self.sender.closed() => return false,
             () = tokio::time::sleep(pause) => {}
         }
-        *said = PositionReport {
+        *last_report = PositionReport {
             position: self.position,
             at: Instant::now(),
         };
@@ -121,16 +121,16 @@ impl StreamReader {
     }
 
     /// Says that a long search goes on, and where checkpoints are wanted how far it is.
-    pub(super) async fn say_while_searching(&mut self, said: &mut PositionReport) -> bool {
+    pub(super) async fn say_while_searching(&mut self, last_report: &mut PositionReport) -> bool {
         if self.sender.is_closed() {
             return false;
         }
         let checkpoints = self.subscription.form.checkpoints;
         let pause = if checkpoints { CALM } else { HEARTBEAT };
-        if said.at.elapsed() < pause || self.past.within().is_some() {
+        if last_report.at.elapsed() < pause || self.past.within().is_some() {
             return true;
         }
-        *said = PositionReport {
+        *last_report = PositionReport {
             position: self.position,
             at: Instant::now(),
         };
@@ -179,9 +179,9 @@ impl StreamReader {
         let mut out = Vec::new();
         loop {
             let found = self
-                .listener
+                .subscriber
                 .ring()
-                .read(self.position, self.listener.needs());
+                .read(self.position, self.subscriber.needs());
             match found {
                 RingLookup::Nothing(time) if out.is_empty() => return Ok(ReadStep::Idle(time)),
                 RingLookup::Past(upto) if out.is_empty() => {

@@ -44,8 +44,8 @@ impl Subscription {
         Needs {
             payloads: self.selection.asks_what() && !self.form.cloud,
             log: self.form.cloud || self.selection.asks_who() || self.selection.topics() & own != 0,
-            clouds: self.form.cloud && self.permit.sees_all(),
-            bare: self.form.cloud && !self.permit.sees_all(),
+            cloud_events: self.form.cloud && self.permit.sees_all(),
+            cloud_events_without_hashes: self.form.cloud && !self.permit.sees_all(),
             documents: self.selection.asks_what() && self.form.cloud,
         }
     }

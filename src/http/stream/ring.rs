@@ -15,18 +15,20 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// Bytes of pages kept at most.
 const WEIGHT: usize = 16 << 20;
 
-/// The newest pages. Everything in it is contiguous: no published index between the first and the
-/// last is missing.
+/// The newest pages. Everything in it is contiguous: no index between the first and the last is
+/// missing.
 ///
-/// It is filled only while there is a listener; a position that it does not have is read from the
+/// It is filled only while there is a subscriber; a position that it does not have is read from the
 /// past, so falling asleep and waking up skip nothing.
 pub(super) struct Ring {
     state: RwLock<RingState>,
-    published: watch::Sender<u64>,
-    awake: watch::Sender<bool>,
-    arrived: Notify,
-    /// How many listeners need payloads, the log, CloudEvents of both kinds, the documents in
-    /// those.
+    /// The last index looked at; every subscriber holds a receiver.
+    reached: watch::Sender<u64>,
+    /// Whether it is being filled.
+    filling: watch::Sender<bool>,
+    /// Wakes who fills it, when a subscriber comes.
+    subscribed: Notify,
+    /// How many subscribers need each: one counter per field of [`Needs`], in its order.
     needs: [AtomicUsize; 5],
 }
 
@@ -56,28 +58,28 @@ impl Default for Ring {
     fn default() -> Self {
         Self {
             state: RwLock::default(),
-            published: watch::Sender::new(0),
-            awake: watch::Sender::new(false),
-            arrived: Notify::new(),
+            reached: watch::Sender::new(0),
+            filling: watch::Sender::new(false),
+            subscribed: Notify::new(),
             needs: Default::default(),
         }
     }
 }
 
-/// One that listens to the ring; the ring is filled while there is one.
-pub(super) struct Listener {
+/// The hold of one subscriber on the ring, which is filled while there is one.
+pub(super) struct RingSubscriber {
     ring: Arc<Ring>,
     needs: Needs,
-    published: watch::Receiver<u64>,
+    reached: watch::Receiver<u64>,
 }
 
-impl Drop for Listener {
+impl Drop for RingSubscriber {
     fn drop(&mut self) {
         self.ring.count(self.needs, usize::wrapping_sub);
     }
 }
 
-impl Listener {
+impl RingSubscriber {
     pub(super) fn ring(&self) -> &Arc<Ring> {
         &self.ring
     }
@@ -87,20 +89,21 @@ impl Listener {
         self.needs
     }
 
-    /// Forgets pushes so far: the ring is read next.
-    pub(super) fn mark(&mut self) {
-        self.published.mark_unchanged();
+    /// Pushes up to now do not wake it any more; to be called before the ring is read, so that none
+    /// in between is missed.
+    pub(super) fn ignore_earlier_pushes(&mut self) {
+        self.reached.mark_unchanged();
     }
 
     /// Waits for the next push; false when there will be none.
     pub(super) async fn pushed(&mut self) -> bool {
-        self.published.changed().await.is_ok()
+        self.reached.changed().await.is_ok()
     }
 
     /// Waits until the ring reaches an index.
     #[cfg(test)]
     pub(super) async fn reached(&mut self, index: u64) {
-        self.published
+        self.reached
             .wait_for(|upto| *upto >= index)
             .await
             .expect("the ring is there");
@@ -108,7 +111,7 @@ impl Listener {
 }
 
 impl Ring {
-    /// Starts over behind an index.
+    /// Starts over after an index.
     pub(super) fn begin(&self, upto: u64, time: i64) {
         *self.state.write() = RingState {
             from: upto + 1,
@@ -116,13 +119,13 @@ impl Ring {
             time,
             ..RingState::default()
         };
-        self.published.send_replace(upto);
-        self.awake.send_replace(true);
+        self.reached.send_replace(upto);
+        self.filling.send_replace(true);
     }
 
-    /// Forgets everything up to an index: there is no listener.
+    /// Forgets everything up to an index: there is no subscriber.
     pub(super) fn forget(&self, upto: u64) {
-        self.awake.send_replace(false);
+        self.filling.send_replace(false);
         let mut state = self.state.write();
         *state = RingState {
             from: upto + 1,
@@ -148,33 +151,39 @@ impl Ring {
         state.upto = upto;
         state.time = time;
         drop(state);
-        self.published.send_replace(upto);
+        self.reached.send_replace(upto);
     }
 
-    /// A listener; the ring is awake when this returns, unless it cannot be filled.
-    pub(super) async fn listen(self: &Arc<Self>, needs: Needs) -> Listener {
+    /// A new subscriber. Waits until the ring is being filled, [`PATIENCE`] at most.
+    pub(super) async fn subscribe(self: &Arc<Self>, needs: Needs) -> RingSubscriber {
         self.count(needs, usize::wrapping_add);
-        let listener = Listener {
+        let subscriber = RingSubscriber {
             ring: Arc::clone(self),
             needs,
-            published: self.published.subscribe(),
+            reached: self.reached.subscribe(),
         };
-        self.arrived.notify_one();
-        // A listener that is not registered by then reads the past, as one that falls behind does.
-        let mut awake = self.awake.subscribe();
-        let _ = tokio::time::timeout(PATIENCE, awake.wait_for(|awake| *awake)).await;
-        listener
+        self.subscribed.notify_one();
+        // While it is not filled a subscriber reads the past, as one that falls behind does.
+        let mut filling = self.filling.subscribe();
+        let _ = tokio::time::timeout(PATIENCE, filling.wait_for(|filling| *filling)).await;
+        subscriber
     }
 
     fn count(&self, needs: Needs, change: fn(usize, usize) -> usize) {
         let Needs {
             payloads,
             log,
-            clouds,
-            bare,
+            cloud_events,
+            cloud_events_without_hashes,
             documents,
         } = needs;
-        let wanted = [payloads, log, clouds, bare, documents];
+        let wanted = [
+            payloads,
+            log,
+            cloud_events,
+            cloud_events_without_hashes,
+            documents,
+        ];
         for (counter, _) in self.needs.iter().zip(wanted).filter(|(_, wanted)| *wanted) {
             let step = |count| Some(change(count, 1));
             // The closure never refuses.
@@ -182,37 +191,40 @@ impl Ring {
         }
     }
 
-    /// What listeners need of pages beside lines.
+    /// What subscribers need of pages beside lines.
     pub(super) fn needs(&self) -> Needs {
-        let [payloads, log, clouds, bare, documents] =
-            [0, 1, 2, 3, 4].map(|at: usize| self.needs[at].load(Ordering::Relaxed) > 0);
+        let [
+            payloads,
+            log,
+            cloud_events,
+            cloud_events_without_hashes,
+            documents,
+        ] = [0, 1, 2, 3, 4].map(|at: usize| self.needs[at].load(Ordering::Relaxed) > 0);
         Needs {
             payloads,
             log,
-            clouds,
-            bare,
+            cloud_events,
+            cloud_events_without_hashes,
             documents,
         }
     }
 
-    /// Whether there is a listener.
-    pub(super) fn is_read(&self) -> bool {
-        self.published.receiver_count() > 0
+    pub(super) fn has_subscribers(&self) -> bool {
+        self.reached.receiver_count() > 0
     }
 
-    /// Waits until there is a listener.
-    pub(super) async fn somebody(&self) {
-        while !self.is_read() {
-            self.arrived.notified().await;
+    pub(super) async fn wait_for_subscriber(&self) {
+        while !self.has_subscribers() {
+            self.subscribed.notified().await;
         }
     }
 
-    /// Waits until there is no listener any more.
-    pub(super) async fn nobody(&self) {
-        self.published.closed().await;
+    /// Waits until there is no subscriber any more.
+    pub(super) async fn wait_for_none(&self) {
+        self.reached.closed().await;
     }
 
-    /// The page a position lies in, for a listener with these needs.
+    /// The page a position lies in, for a subscriber with these needs.
     pub(super) fn read(&self, position: u64, needs: Needs) -> RingLookup {
         let state = self.state.read();
         if position < state.from {

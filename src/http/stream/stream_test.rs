@@ -108,7 +108,7 @@ pub(super) async fn reader(
         log: Arc::clone(log),
         position,
         past: PastWalk::default(),
-        listener: publisher.ring().listen(subscription.needs()).await,
+        subscriber: publisher.ring().subscribe(subscription.needs()).await,
         subscription,
         sender,
         begun: false,
@@ -148,13 +148,13 @@ async fn ev_04_a_snapshot_taken_in_is_no_news_to_subscribers() {
     let log = empty_log(dir.path());
     let (publisher, stop, running) = publishing(&server, &log);
     let all = "namespace=*";
-    let mut published = publisher.ring().listen(Needs::default()).await;
-    published.reached(3).await;
+    let mut subscriber = publisher.ring().subscribe(Needs::default()).await;
+    subscriber.reached(3).await;
     let mut live = subscribe((&server, &log), &publisher, all, 1).await;
     assert_eq!(indexes(&lines(&mut live).await.unwrap()), [1, 2, 3]);
 
     server.install(&there);
-    published.reached(60).await;
+    subscriber.reached(60).await;
     // What it waited for is not sent from here, so it is sent away instead of being left with a
     // gap.
     assert_eq!(lines(&mut live).await, None);
@@ -189,7 +189,7 @@ async fn ev_04_a_restart_after_a_snapshot_knows_where_the_past_begins() {
     let log = empty_log(dir.path());
     let (publisher, stop, running) = publishing(&server, &log);
     let none = Needs::default();
-    let _published = publisher.ring().listen(none).await;
+    let _subscriber = publisher.ring().subscribe(none).await;
     assert!(matches!(
         publisher.ring().read(5, none),
         RingLookup::Past(5)
@@ -212,7 +212,7 @@ async fn a_reader_who_reads_nothing_for_long_is_told_everything_in_the_end() {
     for query in ["namespace=*", "topic=Node", "filter=Node.Datacenter==dc1"] {
         subscribers.push(subscribe((&server, &log), &publisher, query, 1).await);
     }
-    let mut published = publisher.ring().listen(Needs::default()).await;
+    let mut subscriber = publisher.ring().subscribe(Needs::default()).await;
     // Far more bytes than the ring and the channels hold together.
     for number in 0..100 {
         let mut event = node(number);
@@ -222,7 +222,7 @@ async fn a_reader_who_reads_nothing_for_long_is_told_everything_in_the_end() {
             .insert("weight", "x".repeat(256 << 10));
         server.apply(event);
     }
-    published.reached(100).await;
+    subscriber.reached(100).await;
     assert!(matches!(
         publisher.ring().read(1, Needs::default()),
         RingLookup::Past(_)
@@ -376,19 +376,19 @@ async fn who_waits_for_a_long_search_hears_that_it_goes_on() {
     let server = Direct::new();
     let (publisher, stop, running) = publishing(&server, &log);
     let (mut reader, mut stream) = reader((&server, &log), &publisher, "topic=Job", 1).await;
-    let mut said = PositionReport {
+    let mut last_report = PositionReport {
         position: 0,
         at: tokio::time::Instant::now(),
     };
-    assert!(reader.say_while_searching(&mut said).await);
+    assert!(reader.say_while_searching(&mut last_report).await);
     assert!(stream.try_recv().is_err(), "it is not long yet");
-    said.at -= HEARTBEAT;
-    assert!(reader.say_while_searching(&mut said).await);
+    last_report.at -= HEARTBEAT;
+    assert!(reader.say_while_searching(&mut last_report).await);
     assert_eq!(
         stream.try_recv().unwrap(),
         reader.subscription.form.heartbeat()
     );
-    assert!(reader.say_while_searching(&mut said).await);
+    assert!(reader.say_while_searching(&mut last_report).await);
     assert!(stream.try_recv().is_err(), "it was said just now");
     stop.cancel();
     running.await.unwrap();
@@ -454,7 +454,7 @@ async fn a_document_is_taken_out_of_its_text_once_for_all_who_filter() {
     };
     let subscriptions = ["one", "two", "three", "none"].map(subscription);
     let needs = subscriptions[0].needs();
-    assert!(needs.documents && needs.clouds);
+    assert!(needs.documents && needs.cloud_events);
     sample::PARSED.set(0);
     let clouds = &subscriptions[0].clouds;
     let page = StreamPage::render(source, (first, view.index()), needs, clouds).unwrap();

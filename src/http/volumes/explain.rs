@@ -1,6 +1,6 @@
 //! Who holds a volume, which step each claim waits for, and since when.
 
-use drover_events::csi::{CsiVolumeClaimed, mode, state};
+use drover_events::csi::{CsiVolumeClaimed, claim_mode, state};
 use drover_events::gojson::List;
 use drover_events::model::Node;
 use drover_events::model::status::node as status;
@@ -126,10 +126,10 @@ fn says(volume: &Volume) -> String {
             "nobody holds it; a call whose end is not known may still be under way".to_owned()
         }
         (Some(_), true) if !row.in_use() => "nobody holds it".to_owned(),
-        (Some(_), true) if row.has_capacity("", mode::WRITE, "") => {
+        (Some(_), true) if row.has_capacity("", claim_mode::WRITE, "") => {
             "it is held, and others may write to it as well".to_owned()
         }
-        (Some(_), true) if row.has_capacity("", mode::READ, "") => {
+        (Some(_), true) if row.has_capacity("", claim_mode::READ, "") => {
             "it is held, and others may read it as well".to_owned()
         }
         (Some(_), true) if row.past_claims.is_empty() => {
@@ -176,8 +176,8 @@ fn explain_claim(
         client_status: alloc.map_or_else(|| "gone".to_owned(), |row| row.alloc.client_status),
         node_id: claim.node_id.clone(),
         node_name: node.map_or_else(String::new, |node| node.name.clone()),
-        mode: match claim.claim {
-            mode::WRITE => "write",
+        mode: match claim.mode {
+            claim_mode::WRITE => "write",
             _ => "read",
         }
         .to_owned(),

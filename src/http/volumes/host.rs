@@ -136,7 +136,7 @@ pub(in crate::http) fn claims(read: &Read<'_>) -> Result<Answer, Refusal> {
 }
 
 /// The volume that a request is about, in the namespace that it names, or else the request's.
-async fn requested(late: &Late) -> Result<HostVolume, Refusal> {
+async fn requested_volume(late: &Late) -> Result<HostVolume, Refusal> {
     let requested: HostVolumeRequest = late.json().await?;
     let missing = || Refusal::bad_request("missing volume definition");
     let mut volume = requested.volume.ok_or_else(missing)?;
@@ -157,7 +157,7 @@ fn answer(warnings: String, (volume, index): (HostVolume, u64)) -> Result<Answer
 
 /// `PUT /v1/volume/host/create`.
 pub(in crate::http) async fn create(late: Late) -> Result<Answer, Refusal> {
-    let volume = requested(&late).await?;
+    let volume = requested_volume(&late).await?;
     let write = late.in_namespace(&volume.namespace, CREATE)?;
     let warnings = super::warnings(&write.request);
     let made = async move {
@@ -169,7 +169,7 @@ pub(in crate::http) async fn create(late: Late) -> Result<Answer, Refusal> {
 
 /// `PUT /v1/volume/host/register`.
 pub(in crate::http) async fn register(late: Late) -> Result<Answer, Refusal> {
-    let volume = requested(&late).await?;
+    let volume = requested_volume(&late).await?;
     let write = late.in_namespace(&volume.namespace, REGISTER)?;
     let warnings = super::warnings(&write.request);
     let registered = async move {

@@ -21,7 +21,7 @@ use super::answer::{Answer, JSON};
 use super::front::Read;
 use super::gate::{demand, in_namespace};
 use super::request::Request;
-use super::{allocations, known, list};
+use super::{allocations, ignored, list};
 use crate::error::Refusal;
 
 /// The tables of volumes, for reads that wait.
@@ -29,7 +29,7 @@ pub(in crate::http) const VOLUMES: &[u16] = &[CsiVolumes::ID, HostVolumes::ID];
 /// The table of plugins.
 pub(in crate::http) const PLUGINS: &[u16] = &[CsiPlugins::ID];
 /// The table of claims on host volumes.
-pub(in crate::http) const CLAIMS: &[u16] = &[HostVolumeClaims::ID];
+pub(in crate::http) const HOST_VOLUME_CLAIMS: &[u16] = &[HostVolumeClaims::ID];
 
 /// Whether volumes of the requested type may be seen in the namespace of the request.
 pub(in crate::http) fn listable(read: &Read<'_>) -> Result<(), Refusal> {
@@ -67,11 +67,11 @@ pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
 
 /// What of a request has no effect, a line each.
 fn warnings(request: &Request) -> String {
-    let lines: Vec<String> = known::warnings(request.query.ignored()).collect();
+    let lines: Vec<String> = ignored::warnings(request.query.ignored()).collect();
     lines.join("\n")
 }
 
-/// Whether a request is for more than is done without force.
+/// The `force` parameter, as Go's `ParseBool` reads it; empty is false.
 fn force(request: &Request) -> Result<bool, Refusal> {
     match request.query.text("force") {
         "" | "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(false),

@@ -97,7 +97,7 @@ mod tests {
     }
 
     /// What is called a block is one, of one of these.
-    fn is_named_as_said(text: &str, shapes: &[&Shape]) -> bool {
+    fn is_named_rightly(text: &str, shapes: &[&Shape]) -> bool {
         let Some(name) = text.strip_suffix(" blocks") else {
             return true;
         };
@@ -132,7 +132,7 @@ mod tests {
         ] {
             let expected = format!("Task group \"g\": {text} are {unsupported}");
             assert_eq!(unbuilt(&job(group, none.clone())), [expected]);
-            assert!(is_named_as_said(text, &[TaskGroup::SHAPE]), "{text}");
+            assert!(is_named_rightly(text, &[TaskGroup::SHAPE]), "{text}");
         }
         for (task, text) in [
             (
@@ -175,12 +175,12 @@ mod tests {
                 "{task}"
             );
             assert!(
-                is_named_as_said(text, &[Task::SHAPE, Resources::SHAPE]),
+                is_named_rightly(text, &[Task::SHAPE, Resources::SHAPE]),
                 "{text}"
             );
         }
-        assert!(!is_named_as_said("templates blocks", &[Task::SHAPE]));
-        assert!(is_named_as_said("multiregion blocks", &[Job::SHAPE]));
+        assert!(!is_named_rightly("templates blocks", &[Task::SHAPE]));
+        assert!(is_named_rightly("multiregion blocks", &[Job::SHAPE]));
         let mut far = job(none.clone(), none);
         far.multiregion = Some(drover_events::model::Multiregion::default());
         assert_eq!(

@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn job_07_what_a_kind_of_volume_cannot_be_is_said() {
-        for (r#type, [access, attachment], [read_only, options], said) in CASES {
+        for (r#type, [access, attachment], [read_only, options], expected) in CASES {
             let volume = VolumeRequest {
                 name: "data".into(),
                 r#type: (*r#type).into(),
@@ -201,7 +201,7 @@ mod tests {
             };
             let mut errors = Vec::new();
             check(&volume, "service", 1, false, &mut errors);
-            assert_eq!(errors.join("\n"), *said, "{volume:?}");
+            assert_eq!(errors.join("\n"), *expected, "{volume:?}");
         }
     }
 

@@ -78,7 +78,7 @@ fn no_disk(g: &TaskGroup, t: &Task) -> Option<String> {
 fn undeployed(g: &TaskGroup, update: &UpdateStrategy) -> Option<String> {
     let usual = canonical::unstated::<UpdateStrategy>();
     let plain = ["", usual.health_check.as_str()].contains(&update.health_check.as_str());
-    let said = [
+    let settings = [
         ("canary", update.canary > 0),
         ("auto_revert", update.auto_revert),
         ("auto_promote", update.auto_promote),
@@ -96,16 +96,16 @@ fn undeployed(g: &TaskGroup, update: &UpdateStrategy) -> Option<String> {
             update.progress_deadline != usual.progress_deadline,
         ),
     ];
-    let said = said
+    let settings = settings
         .into_iter()
-        .filter_map(|(what, said)| said.then_some(what));
-    let said: Vec<&str> = said.collect();
-    (!said.is_empty()).then(|| {
+        .filter_map(|(what, is_set)| is_set.then_some(what));
+    let settings: Vec<&str> = settings.collect();
+    (!settings.is_empty()).then(|| {
         format!(
             "Group {:?}: {} of an update has no effect in a system job: it makes no deployment; \
              max_parallel and stagger say how it is updated",
             g.name,
-            said.join(", ")
+            settings.join(", ")
         )
     })
 }
@@ -136,8 +136,8 @@ fn without_effect(g: &TaskGroup, out: &mut Vec<String>) {
         ),
         ("cni", g.networks.iter().any(|n| n.cni.is_some())),
     ];
-    for (what, said) in of_networks {
-        super::when(out, said, || {
+    for (what, is_set) in of_networks {
+        super::when(out, is_set, || {
             format!(
                 "Group {:?}: {what} of a network has no effect: tasks have the host's network",
                 g.name
@@ -181,8 +181,8 @@ fn without_effect(g: &TaskGroup, out: &mut Vec<String>) {
                 "the directory of its secrets is as large as its disk",
             ),
         ];
-        for (what, said, why) in of_task {
-            super::when(out, said, || {
+        for (what, is_set, why) in of_task {
+            super::when(out, is_set, || {
                 format!(
                     "Task \"{}.{}\": {what} of a task has no effect: {why}",
                     g.name, t.name

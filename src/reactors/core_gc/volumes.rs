@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use drover_events::csi::{CsiVolumeClaimed, mode};
+use drover_events::csi::{CsiVolumeClaimed, claim_mode};
 use drover_projections::Scan;
 use drover_projections::query::csi;
 use drover_projections::tables::csi_plugins::CsiPlugins;
@@ -33,7 +33,7 @@ pub(super) async fn collect(
         let claim = CsiVolumeClaimed {
             namespace,
             volume_id,
-            claim: mode::GC,
+            mode: claim_mode::GC,
             ..CsiVolumeClaimed::default()
         };
         submit(context, ClaimVolume { claim }, &what, each).await?;

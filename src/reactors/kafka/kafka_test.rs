@@ -367,11 +367,11 @@ async fn what_no_retry_heals_is_said_and_tried_again_by_a_new_producer() {
     let denied = RDKafkaRespErr::RD_KAFKA_RESP_ERR_TRANSACTIONAL_ID_AUTHORIZATION_FAILED;
     cluster.request_errors(RDKafkaApiKey::InitProducerId, &[denied; 3]);
     let server = server(dir.path(), config(&cluster)).await;
-    let said = |status: &Value| {
+    let says_what = |status: &Value| {
         let error = status["Error"].as_str().unwrap_or_default();
         error.contains("grant the user")
     };
-    until(&server, "what is to be granted", said).await;
+    until(&server, "what is to be granted", says_what).await;
     let status = caught_up(&server).await;
     assert!(status["Sessions"].as_u64() >= Some(4), "{status}");
     check_once(&cluster, server.projections.applied_index());
@@ -425,11 +425,11 @@ async fn a_position_ahead_of_the_log_is_refused_and_nothing_is_published() {
         ..config(&cluster)
     };
     let second = server(other.path(), kafka).await;
-    let said = |status: &Value| {
+    let says_what = |status: &Value| {
         let error = status["Error"].as_str().unwrap_or_default();
         error.contains("the log ends at") && error.contains("transactional_id")
     };
-    let status = until(&second, "what is wrong", said).await;
+    let status = until(&second, "what is wrong", says_what).await;
     assert_eq!(status["Messages"], 0, "{status}");
     happen(&second, "unheard").await;
     assert_eq!(read(&cluster, "drover.events").len(), before);

@@ -200,12 +200,12 @@ impl LogSource {
         if !self.filter.takes_kind(entry.kind) {
             return Ok(());
         }
-        // A refused event has left nothing behind but its outcome.
+        // A rejected event has left nothing behind but its outcome.
         let rejection = match changed {
             [] => view.rejection(entry.index)?,
             _ => None,
         };
-        if rejection.is_some() && !self.filter.takes_refused() {
+        if rejection.is_some() && !self.filter.takes_rejected() {
             return Ok(());
         }
         let is_reported = changed.iter().any(|change| change.topic.is_some());
@@ -213,7 +213,7 @@ impl LogSource {
             return Ok(());
         }
         let event = drover_migrations::decode(&entry.body)?;
-        if is_reported || self.filter.takes_said(&event) {
+        if is_reported || self.filter.takes_unpublished(&event) {
             encoder.add(&event, changed, rejection.as_ref(), time)?;
         }
         Ok(())

@@ -35,8 +35,8 @@ use crate::history::record::{
 /// What is special about a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
-    /// The event was refused: it changed nothing.
-    Refused,
+    /// The event was rejected: it changed nothing.
+    Rejected,
     /// The event, or this piece of it, is too large: its payload is left out.
     Oversized,
     /// The log had dropped the events from this index on before they were published.
@@ -46,7 +46,7 @@ pub(super) enum Mark {
 impl Mark {
     pub(super) fn name(self) -> &'static str {
         match self {
-            Self::Refused => "refused",
+            Self::Rejected => "refused",
             Self::Oversized => "oversized",
             Self::Missed => "missed",
         }
@@ -227,7 +227,7 @@ impl<'a> Encoder<'a> {
         }
         let start = self.bytes.len();
         self.write(&document)?;
-        let mut mark = (document.outcome == Some("refused")).then_some(Mark::Refused);
+        let mut mark = (document.outcome == Some("refused")).then_some(Mark::Rejected);
         let size = self.size(reported.event, &document, routes, self.bytes.len() - start);
         let brief;
         let mut document = document;

@@ -373,7 +373,7 @@ fn filters_look_at_kind_namespace_and_topic() {
     let all = Filter::of(&config);
     let web = [change(Some(Topic::Job), "eu", &["web"])];
     let (space, other) = (namespaces(&["eu"]), namespaces(&["us"]));
-    assert!(all.takes_refused() && all.takes_said(&space) && all.takes_kind(1));
+    assert!(all.takes_rejected() && all.takes_unpublished(&space) && all.takes_kind(1));
     config.kinds = vec!["JobRegistered".into()];
     config.namespaces = vec!["eu".into()];
     config.topics = vec!["Job".into(), "Namespace".into()];
@@ -383,8 +383,8 @@ fn filters_look_at_kind_namespace_and_topic() {
     assert!(some.takes_changes(&web));
     assert!(!some.takes_changes(&[change(Some(Topic::Job), "us", &["web"])]));
     assert!(!some.takes_changes(&[change(Some(Topic::Node), "eu", &["web"])]));
-    assert!(some.takes_said(&space) && !some.takes_said(&other));
-    assert!(!some.takes_said(&recorded(EventKind::LeaderElected, None)));
+    assert!(some.takes_unpublished(&space) && !some.takes_unpublished(&other));
+    assert!(!some.takes_unpublished(&recorded(EventKind::LeaderElected, None)));
     // Of an event in several namespaces only what is wanted is published.
     let (event, mut changes) = report(10);
     changes[0].namespace = "us".to_owned();

@@ -232,7 +232,7 @@ pub(super) struct Filter {
     kinds: Vec<EventKind>,
     namespaces: Vec<String>,
     topics: Vec<Topic>,
-    refused: bool,
+    rejected: bool,
 }
 
 impl Filter {
@@ -245,7 +245,7 @@ impl Filter {
                 .collect(),
             namespaces: config.namespaces.clone(),
             topics: wanted_topics(config),
-            refused: config.rejected == "mark",
+            rejected: config.rejected == "mark",
         }
     }
 
@@ -254,13 +254,13 @@ impl Filter {
         self.kinds.is_empty() || self.kinds.iter().any(|kind| kind.number() == number)
     }
 
-    /// Whether refused events are.
-    pub(super) fn takes_refused(&self) -> bool {
-        self.refused
+    /// Whether rejected events are.
+    pub(super) fn takes_rejected(&self) -> bool {
+        self.rejected
     }
 
-    /// Whether an event is wanted that has no published row, or was refused, by what it says.
-    pub(super) fn takes_said(&self, event: &Recorded) -> bool {
+    /// Whether an event is wanted that has no published row, or was rejected, by what it says.
+    pub(super) fn takes_unpublished(&self, event: &Recorded) -> bool {
         if self.namespaces.is_empty() && self.topics.is_empty() {
             return true;
         }

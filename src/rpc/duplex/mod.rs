@@ -52,7 +52,7 @@ const LINGER: Duration = Duration::from_secs(10);
 /// What a frame costs beside its bytes: it is kept in a list until it is taken.
 const COST: usize = 64;
 /// What messages that wait to be taken may cost, bytes: one of the longest, or many short ones.
-const MESSAGES: usize = MAX_MESSAGE + WINDOW;
+const MESSAGE_WINDOW: usize = MAX_MESSAGE + WINDOW;
 /// Credit is given back in portions of this size.
 const PORTION: usize = WINDOW / 4;
 /// Bytes before what a frame carries.

@@ -12,7 +12,7 @@ use tokio::time::timeout;
 
 use super::{
     Account, BEAT, BROKEN, Broken, COST, CREDIT, DATA, END, HEADER, Item, LONGEST, MAX_MESSAGE,
-    MESSAGE, MESSAGES, WINDOW, line,
+    MESSAGE, MESSAGE_WINDOW, WINDOW, line,
 };
 
 type Items = line::Sender<Result<Option<Item>, Broken>>;
@@ -100,7 +100,7 @@ impl Account {
                 return Err(Broken("a frame of data has none".to_owned()));
             }
             Item::Data(data) => (&self.held, data.len() + COST, WINDOW),
-            Item::Message(message) => (&self.messages, message.len() + COST, MESSAGES),
+            Item::Message(message) => (&self.messages, message.len() + COST, MESSAGE_WINDOW),
         };
         match counter.fetch_add(cost, Ordering::Relaxed) + cost > most {
             true => Err(Broken("more came than there was credit for".to_owned())),

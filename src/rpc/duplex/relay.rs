@@ -144,7 +144,7 @@ mod tests {
         let (mut near, mut far) = far_apart();
         let pieces = 64;
         let piece = Bytes::from(vec![7; 32 << 10]);
-        let said = async move {
+        let sending = async move {
             for _ in 0..pieces {
                 far.outflow.send(piece.clone()).await.unwrap();
             }
@@ -159,7 +159,7 @@ mod tests {
             }
             came
         };
-        let ((), came) = tokio::join!(said, taken);
+        let ((), came) = tokio::join!(sending, taken);
         assert_eq!(came, pieces * (32 << 10));
     }
 }

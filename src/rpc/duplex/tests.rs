@@ -32,9 +32,8 @@ async fn mod_30_what_goes_in_at_one_end_comes_out_at_the_other_in_order() {
 }
 
 #[tokio::test]
-async fn much_passes_a_small_window_whole_after_its_own_way_has_ended() {
+async fn credit_still_flows_after_the_reader_ended_its_own_direction() {
     let (mut one, mut other) = Duplex::pair(QUICK);
-    // The reader itself says nothing any more, and gives credit all the same.
     other.outflow.end();
     let piece = Bytes::from(vec![7; 3 * LONGEST + 5]);
     let rounds = 4 * WINDOW / piece.len();
@@ -67,7 +66,8 @@ async fn mod_30_nobody_sends_more_than_the_window_to_one_who_does_not_read() {
     }
     let more = timeout(QUICK.silence * 3, one.outflow.send(piece)).await;
     assert!(more.is_err(), "it waits, and nothing breaks meanwhile");
-    // What was taken may be sent again, and the silence of a slow reader broke nothing.
+    // Reading gives credit back, so as much may be sent again; the slow reader's silence broke
+    // nothing.
     let mut taken = 0;
     while taken < full * LONGEST {
         taken += other.inflow.data().await.unwrap().unwrap().len();
@@ -101,7 +101,7 @@ async fn whoever_goes_without_a_word_breaks_the_stream() {
 }
 
 #[tokio::test]
-async fn mod_30_silence_is_borne_only_so_long_and_a_sign_of_life_ends_it() {
+async fn mod_30_a_stream_breaks_after_too_long_a_silence_and_beats_prevent_that() {
     let (half, body) = Half::new(QUICK);
     // A body that says nothing, as of a machine that stands still.
     let nothing = http_body_util::StreamBody::new(futures_util::stream::pending::<
@@ -160,8 +160,8 @@ async fn frames_may_be_cut_anywhere_and_lies_about_their_length_break_the_stream
 /// A body of these bytes that then says nothing.
 fn saying(frames: Vec<u8>) -> impl Body<Data = Bytes, Error = std::convert::Infallible> + Send {
     use futures_util::StreamExt;
-    let said = futures_util::stream::iter([Ok(hyper::body::Frame::data(Bytes::from(frames)))]);
-    http_body_util::StreamBody::new(said.chain(futures_util::stream::pending()))
+    let sent = futures_util::stream::iter([Ok(hyper::body::Frame::data(Bytes::from(frames)))]);
+    http_body_util::StreamBody::new(sent.chain(futures_util::stream::pending()))
 }
 
 fn frame(kind: u8, carried: &[u8]) -> Vec<u8> {
@@ -178,11 +178,11 @@ async fn mod_30_who_sends_without_credit_or_gives_it_for_nothing_breaks_the_stre
     let tiny: Vec<u8> = (0..=WINDOW / COST)
         .flat_map(|_| frame(DATA, b"x"))
         .collect();
-    let messages: Vec<u8> = (0..=MESSAGES)
+    let messages: Vec<u8> = (0..=MESSAGE_WINDOW / COST)
         .flat_map(|_| frame(MESSAGE, b"\xc0"))
         .collect();
     let credit = frame(CREDIT, &1_u32.to_be_bytes());
-    for (said, why) in [
+    for (sent, why) in [
         (data, "more came"),
         (tiny, "more came"),
         (messages, "more came"),
@@ -190,8 +190,8 @@ async fn mod_30_who_sends_without_credit_or_gives_it_for_nothing_breaks_the_stre
         (credit, "not sent"),
     ] {
         let (half, _out) = Half::new(QUICK);
-        let mut stream = half.join(saying(said));
-        // Nothing is taken before it is over.
+        let mut stream = half.join(saying(sent));
+        // Nothing is read until the stream broke, so that no credit goes back.
         timeout(SOON, stream.outflow.credit.acquire_many(WINDOW as u32 + 1))
             .await
             .unwrap()
@@ -206,14 +206,14 @@ async fn mod_30_who_sends_without_credit_or_gives_it_for_nothing_breaks_the_stre
     }
     // What a later release says besides is passed over.
     let (half, _out) = Half::new(QUICK);
-    let said = [frame(99, b"news"), frame(MESSAGE, b"\xc0"), frame(END, b"")].concat();
-    let mut stream = half.join(saying(said));
+    let sent = [frame(99, b"news"), frame(MESSAGE, b"\xc0"), frame(END, b"")].concat();
+    let mut stream = half.join(saying(sent));
     stream.inflow.message::<Option<u8>>().await.unwrap();
     assert_eq!(stream.inflow.next().await.unwrap(), None);
 }
 
 #[tokio::test]
-async fn bytes_end_at_once_when_the_other_end_is_gone_whoever_reads_them_or_not() {
+async fn a_byte_stream_ends_at_once_when_its_peer_is_dropped_even_unread() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let (mut one, other) = Duplex::pair(QUICK);
     let mut bytes = bytes_of(other);

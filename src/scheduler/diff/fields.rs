@@ -7,7 +7,7 @@ use drover_events::model::status::diff;
 use serde_json::Value;
 
 use super::Object;
-use super::shape::Shape;
+use super::shape::DiffShape;
 
 /// What happened to something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,13 +76,13 @@ pub(super) fn field(kind: DiffKind, name: &str, old: &str, new: &str) -> FieldDi
 pub(super) fn fields(
     old: Option<&Object>,
     new: Option<&Object>,
-    shape: &Shape,
+    shape: &DiffShape,
     context: bool,
 ) -> Vec<FieldDiff> {
     compare(&plain(old, shape), &plain(new, shape), context)
 }
 
-fn plain(object: Option<&Object>, shape: &Shape) -> BTreeMap<String, String> {
+fn plain(object: Option<&Object>, shape: &DiffShape) -> BTreeMap<String, String> {
     let mut flat = BTreeMap::new();
     for (name, value) in object.into_iter().flatten() {
         if shape.left_out.contains(&name.as_str()) {

@@ -127,7 +127,7 @@ fn tasks(old: Option<&Object>, new: Option<&Object>, context: bool) -> Vec<TaskD
 fn objects(
     old: Option<&Object>,
     new: Option<&Object>,
-    shape: &shape::Shape,
+    shape: &shape::DiffShape,
     context: bool,
 ) -> Vec<ObjectDiff> {
     let mut diffs = Vec::new();
@@ -148,13 +148,13 @@ fn objects(
 fn one(
     old: Option<&Object>,
     new: Option<&Object>,
-    part: &shape::ShapePart,
+    part: &shape::DiffPart,
     context: bool,
 ) -> Option<ObjectDiff> {
     if old == new {
         return None;
     }
-    let context = context || part.context;
+    let context = context || part.lists_unchanged;
     Some(ObjectDiff {
         r#type: DiffKind::of(old.is_some(), new.is_some())
             .or_edited(true)
@@ -175,7 +175,7 @@ fn texts(value: Option<&Value>) -> Vec<String> {
 fn strings(
     old: Option<&Value>,
     new: Option<&Value>,
-    part: &shape::ShapePart,
+    part: &shape::DiffPart,
     context: bool,
 ) -> Option<ObjectDiff> {
     let (old, new) = (texts(old), texts(new));
@@ -214,7 +214,7 @@ fn list(value: Option<&Value>) -> Vec<&Object> {
 fn set(
     old: Option<&Value>,
     new: Option<&Value>,
-    part: &shape::ShapePart,
+    part: &shape::DiffPart,
     context: bool,
 ) -> Vec<ObjectDiff> {
     let (old, new) = (list(old), list(new));
@@ -229,15 +229,11 @@ fn set(
 fn named(
     old: Option<&Value>,
     new: Option<&Value>,
-    part: &shape::ShapePart,
+    part: &shape::DiffPart,
     context: bool,
 ) -> Vec<ObjectDiff> {
-    let key = |item: &Object| -> String {
-        part.identity
-            .iter()
-            .map(|field| item.get(*field).map(Value::to_string).unwrap_or_default())
-            .collect()
-    };
+    let key =
+        |item: &Object| -> String { item.get("Name").map(Value::to_string).unwrap_or_default() };
     let of = |value: Option<&'_ Value>| -> BTreeMap<String, Object> {
         match value {
             Some(Value::Object(map)) => map
@@ -262,7 +258,7 @@ fn named(
 fn free(
     old: Option<&Value>,
     new: Option<&Value>,
-    part: &shape::ShapePart,
+    part: &shape::DiffPart,
     context: bool,
 ) -> Option<ObjectDiff> {
     if old == new {
@@ -273,7 +269,7 @@ fn free(
     Some(ObjectDiff {
         r#type: kind.text().to_owned(),
         name: part.name.to_owned(),
-        fields: nil_if_empty(fields::compare(&old, &new, context || part.context)),
+        fields: nil_if_empty(fields::compare(&old, &new, context || part.lists_unchanged)),
         objects: Default::default(),
     })
 }

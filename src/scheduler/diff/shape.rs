@@ -2,7 +2,7 @@
 
 /// One kind of object.
 #[derive(Debug)]
-pub(super) struct Shape {
+pub(super) struct DiffShape {
     /// Fields that are never compared: the server's own, or what is compared elsewhere.
     pub left_out: &'static [&'static str],
     /// Fields that are maps of texts, listed as `Name[key]`.
@@ -10,24 +10,22 @@ pub(super) struct Shape {
     /// Fields that the JSON form leaves out when they are empty, and what they are then.
     pub absent: &'static [(&'static str, &'static str)],
     /// The objects in it, in the order in which they are listed.
-    pub objects: &'static [ShapePart],
+    pub objects: &'static [DiffPart],
 }
 
 /// An object, or several, inside another one.
 #[derive(Debug)]
-pub(super) struct ShapePart {
+pub(super) struct DiffPart {
     /// The field it is in.
     pub key: &'static str,
     /// What it is called.
     pub name: &'static str,
     /// What it looks like.
-    pub shape: &'static Shape,
+    pub shape: &'static DiffShape,
     /// How many there are, and how they are matched.
     pub holds: Holds,
-    /// What distinguishes one from another.
-    pub identity: &'static [&'static str],
-    /// Whether fields that did not change are always listed.
-    pub context: bool,
+    /// Whether fields that did not change are always listed beside those that did.
+    pub lists_unchanged: bool,
 }
 
 /// How the objects of a field are matched.
@@ -48,37 +46,35 @@ pub(super) enum Holds {
 const fn part(
     key: &'static str,
     name: &'static str,
-    shape: &'static Shape,
+    shape: &'static DiffShape,
     holds: Holds,
-) -> ShapePart {
-    ShapePart {
+) -> DiffPart {
+    DiffPart {
         key,
         name,
         shape,
         holds,
-        identity: &["Name"],
-        context: false,
+        lists_unchanged: false,
     }
 }
 
-const fn shown(
+const fn part_with_context(
     key: &'static str,
     name: &'static str,
-    shape: &'static Shape,
+    shape: &'static DiffShape,
     holds: Holds,
-) -> ShapePart {
-    ShapePart {
+) -> DiffPart {
+    DiffPart {
         key,
         name,
         shape,
         holds,
-        identity: &["Name"],
-        context: true,
+        lists_unchanged: true,
     }
 }
 
-const fn shape(objects: &'static [ShapePart]) -> Shape {
-    Shape {
+const fn shape(objects: &'static [DiffPart]) -> DiffShape {
+    DiffShape {
         left_out: &[],
         maps: &["Meta", "Env"],
         absent: &[],
@@ -88,9 +84,9 @@ const fn shape(objects: &'static [ShapePart]) -> Shape {
 
 use Holds::{Free, Named, One, Set, Strings};
 
-static PLAIN: Shape = shape(&[]);
+static PLAIN: DiffShape = shape(&[]);
 
-pub(super) static JOB: Shape = Shape {
+pub(super) static JOB: DiffShape = DiffShape {
     left_out: &[
         "ID",
         "Status",
@@ -119,20 +115,20 @@ pub(super) static JOB: Shape = Shape {
     ],
 };
 
-static SPREAD: Shape = shape(&[part("SpreadTarget", "SpreadTarget", &PLAIN, Set)]);
-static PERIODIC: Shape = shape(&[part("Specs", "Specs", &PLAIN, Strings)]);
-static PARAMETERIZED: Shape = shape(&[
+static SPREAD: DiffShape = shape(&[part("SpreadTarget", "SpreadTarget", &PLAIN, Set)]);
+static PERIODIC: DiffShape = shape(&[part("Specs", "Specs", &PLAIN, Strings)]);
+static PARAMETERIZED: DiffShape = shape(&[
     part("MetaOptional", "MetaOptional", &PLAIN, Strings),
     part("MetaRequired", "MetaRequired", &PLAIN, Strings),
 ]);
-static MULTIREGION: Shape = shape(&[
+static MULTIREGION: DiffShape = shape(&[
     part("Strategy", "Strategy", &PLAIN, One),
     part("Regions", "Region", &REGION, Named),
 ]);
-static REGION: Shape = shape(&[part("Datacenters", "Datacenters", &PLAIN, Strings)]);
-static UI: Shape = shape(&[part("Links", "Link", &PLAIN, Set)]);
+static REGION: DiffShape = shape(&[part("Datacenters", "Datacenters", &PLAIN, Strings)]);
+static UI: DiffShape = shape(&[part("Links", "Link", &PLAIN, Set)]);
 
-pub(super) static GROUP: Shape = Shape {
+pub(super) static GROUP: DiffShape = DiffShape {
     left_out: &["Name"],
     maps: &["Meta"],
     absent: &[],
@@ -146,30 +142,30 @@ pub(super) static GROUP: Shape = Shape {
         part("EphemeralDisk", "EphemeralDisk", &PLAIN, One),
         part("Update", "Update", &UPDATE, One),
         part("Disconnect", "Disconnect", &PLAIN, One),
-        shown("Networks", "Network", &NETWORK, Set),
-        shown("Services", "Service", &SERVICE, Named),
+        part_with_context("Networks", "Network", &NETWORK, Set),
+        part_with_context("Services", "Service", &SERVICE, Named),
         part("Volumes", "Volume", &VOLUME, Named),
         part("Scaling", "Scaling", &SCALING, One),
         part("Consul", "Consul", &PLAIN, One),
     ],
 };
 
-static UPDATE: Shape = Shape {
+static UPDATE: DiffShape = DiffShape {
     left_out: &["Stagger"],
     maps: &[],
     absent: &[],
     objects: &[],
 };
-static VOLUME: Shape = shape(&[part("MountOptions", "MountOptions", &MOUNT, One)]);
-static MOUNT: Shape = shape(&[part("MountFlags", "MountFlags", &PLAIN, Strings)]);
-static SCALING: Shape = Shape {
+static VOLUME: DiffShape = shape(&[part("MountOptions", "MountOptions", &MOUNT, One)]);
+static MOUNT: DiffShape = shape(&[part("MountFlags", "MountFlags", &PLAIN, Strings)]);
+static SCALING: DiffShape = DiffShape {
     left_out: &["ID", "CreateIndex", "ModifyIndex"],
     maps: &["Target"],
     absent: &[],
     objects: &[part("Policy", "Policy", &PLAIN, Free)],
 };
 
-static NETWORK: Shape = Shape {
+static NETWORK: DiffShape = DiffShape {
     left_out: &["Device", "CIDR", "IP", "MBits"],
     maps: &[],
     absent: &[("Hostname", ""), ("Mode", "")],
@@ -180,7 +176,7 @@ static NETWORK: Shape = Shape {
         part("CNI", "CNIConfig", &CNI, One),
     ],
 };
-static STATIC_PORT: Shape = Shape {
+static STATIC_PORT: DiffShape = DiffShape {
     left_out: &[],
     maps: &[],
     absent: &[
@@ -191,48 +187,48 @@ static STATIC_PORT: Shape = Shape {
     ],
     objects: &[],
 };
-static DYNAMIC_PORT: Shape = Shape {
+static DYNAMIC_PORT: DiffShape = DiffShape {
     left_out: &["Value", "IgnoreCollision"],
     maps: &[],
     absent: &[("HostNetwork", ""), ("To", "0")],
     objects: &[],
 };
-static DNS: Shape = shape(&[
+static DNS: DiffShape = shape(&[
     part("Servers", "Servers", &PLAIN, Strings),
     part("Searches", "Searches", &PLAIN, Strings),
     part("Options", "Options", &PLAIN, Strings),
 ]);
-static CNI: Shape = Shape {
+static CNI: DiffShape = DiffShape {
     left_out: &[],
     maps: &["Args"],
     absent: &[],
     objects: &[],
 };
 
-static SERVICE: Shape = Shape {
+static SERVICE: DiffShape = DiffShape {
     left_out: &[],
     maps: &["Meta", "CanaryMeta", "TaggedAddresses"],
     absent: &[],
     objects: &[
         part("Tags", "Tags", &PLAIN, Strings),
         part("CanaryTags", "CanaryTags", &PLAIN, Strings),
-        shown("Checks", "Check", &CHECK, Named),
+        part_with_context("Checks", "Check", &CHECK, Named),
         part("Connect", "ConsulConnect", &PLAIN, Free),
         part("Weights", "Weights", &PLAIN, One),
-        shown("Identity", "Identity", &IDENTITY, One),
+        part_with_context("Identity", "Identity", &IDENTITY, One),
     ],
 };
-static CHECK: Shape = shape(&[
+static CHECK: DiffShape = shape(&[
     part("Args", "Args", &PLAIN, Strings),
     part("Header", "Header", &PLAIN, Free),
     part("CheckRestart", "CheckRestart", &PLAIN, One),
 ]);
-static IDENTITY: Shape = shape(&[
+static IDENTITY: DiffShape = shape(&[
     part("Audience", "Audience", &PLAIN, Strings),
     part("ExtraClaims", "ExtraClaims", &PLAIN, Strings),
 ]);
 
-pub(super) static TASK: Shape = Shape {
+pub(super) static TASK: DiffShape = DiffShape {
     left_out: &["Name"],
     maps: &["Meta", "Env"],
     absent: &[],
@@ -244,7 +240,7 @@ pub(super) static TASK: Shape = Shape {
         part("Lifecycle", "Lifecycle", &PLAIN, One),
         part("LogConfig", "LogConfig", &PLAIN, One),
         part("Artifacts", "Artifact", &ARTIFACT, Set),
-        shown("Services", "Service", &SERVICE, Named),
+        part_with_context("Services", "Service", &SERVICE, Named),
         part("Vault", "Vault", &PLAIN, One),
         part("Consul", "Consul", &PLAIN, One),
         part("Secrets", "Secret", &SECRET, Named),
@@ -252,32 +248,32 @@ pub(super) static TASK: Shape = Shape {
         part("DispatchPayload", "DispatchPayload", &PLAIN, One),
         part("VolumeMounts", "VolumeMount", &PLAIN, Set),
         part("CSIPluginConfig", "CSIPluginConfig", &PLAIN, One),
-        shown("Identity", "Identity", &IDENTITY, One),
-        shown("Identities", "Identity", &IDENTITY, Named),
+        part_with_context("Identity", "Identity", &IDENTITY, One),
+        part_with_context("Identities", "Identity", &IDENTITY, Named),
         part("Actions", "Action", &ACTION, Named),
         part("Schedule", "Schedule", &PLAIN, Free),
     ],
 };
-static RESOURCES: Shape = shape(&[
-    shown("Networks", "Network", &NETWORK, Set),
+static RESOURCES: DiffShape = shape(&[
+    part_with_context("Networks", "Network", &NETWORK, Set),
     part("Devices", "Device", &DEVICE, Set),
     part("NUMA", "NUMA", &NUMA, One),
 ]);
-static DEVICE: Shape = shape(&[
+static DEVICE: DiffShape = shape(&[
     part("Constraints", "Constraint", &PLAIN, Set),
     part("Affinities", "Affinity", &PLAIN, Set),
 ]);
-static NUMA: Shape = shape(&[part("Devices", "Devices", &PLAIN, Strings)]);
-static ARTIFACT: Shape = Shape {
+static NUMA: DiffShape = shape(&[part("Devices", "Devices", &PLAIN, Strings)]);
+static ARTIFACT: DiffShape = DiffShape {
     left_out: &[],
     maps: &["GetterOptions", "GetterHeaders"],
     absent: &[],
     objects: &[],
 };
-static SECRET: Shape = shape(&[part("Config", "Config", &PLAIN, Free)]);
-static TEMPLATE: Shape = shape(&[
+static SECRET: DiffShape = shape(&[part("Config", "Config", &PLAIN, Free)]);
+static TEMPLATE: DiffShape = shape(&[
     part("ChangeScript", "ChangeScript", &SCRIPT, One),
     part("Wait", "Wait", &PLAIN, One),
 ]);
-static SCRIPT: Shape = shape(&[part("Args", "Args", &PLAIN, Strings)]);
-static ACTION: Shape = shape(&[part("Args", "Args", &PLAIN, Strings)]);
+static SCRIPT: DiffShape = shape(&[part("Args", "Args", &PLAIN, Strings)]);
+static ACTION: DiffShape = shape(&[part("Args", "Args", &PLAIN, Strings)]);

@@ -213,13 +213,13 @@ fn groups() -> Vec<TaskGroup> {
     ]
     .map(|(left, right)| constrained(left, right))
     .into();
-    let requested = |left: &str, right: &str| vec![constraint(left, right)];
+    let one_constraint = |left: &str, right: &str| vec![constraint(left, right)];
     groups.extend([
         with_device("gpu", 2, Vec::new()),
         with_device("acme/gpu/a100", 1, Vec::new()),
-        with_device("gpu", 1, requested("${device.attr.memory}", "40")),
-        with_device("gpu", 1, requested("${device.ids}", "a100-0,a100-1")),
-        with_device("gpu", 1, requested("${device.model}", "a100")),
+        with_device("gpu", 1, one_constraint("${device.attr.memory}", "40")),
+        with_device("gpu", 1, one_constraint("${device.ids}", "a100-0,a100-1")),
+        with_device("gpu", 1, one_constraint("${device.model}", "a100")),
         with_network("bridge", ""),
         with_network("host", "public"),
         with_network("host", "${attr.unique.hostname}"),

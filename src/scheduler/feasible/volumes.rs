@@ -267,9 +267,9 @@ impl VolumeAsks {
 impl Ask {
     /// Whether a volume that the cluster manages can be used as requested.
     fn suits(&self, facts: &HostFacts, offered: &ClientHostVolumeConfig) -> bool {
-        let or = |said: &str, otherwise: &'static str| match said {
+        let or = |set: &str, otherwise: &'static str| match set {
             "" => otherwise.to_owned(),
-            said => said.to_owned(),
+            set => set.to_owned(),
         };
         // Whether a volume is one of these is known here only, so is what it means to say nothing.
         let mode = match self.request.read_only {

@@ -104,7 +104,7 @@ fn a_volume_of_the_cluster_must_be_ready_of_the_namespace_and_capable() {
     };
     let mut plain = request("host", "data", false);
     let mut reads = request("host", "data", true);
-    let said = |facts: Option<HostFacts>, wanted: &VolumeRequest| {
+    let is_suitable = |facts: Option<HostFacts>, wanted: &VolumeRequest| {
         let mut volumes = Volumes::default();
         volumes.set_host("v1".to_owned(), facts);
         reason(
@@ -115,22 +115,22 @@ fn a_volume_of_the_cluster_must_be_ready_of_the_namespace_and_capable() {
         )
         .is_none()
     };
-    assert!(said(Some(good.clone()), &plain));
-    assert!(!said(None, &plain), "nobody knows it");
+    assert!(is_suitable(Some(good.clone()), &plain));
+    assert!(!is_suitable(None, &plain), "nobody knows it");
     let mut pending = good.clone();
     pending.ready = false;
-    assert!(!said(Some(pending), &plain));
+    assert!(!is_suitable(Some(pending), &plain));
     let mut other = good.clone();
     other.namespace = "other".to_owned();
-    assert!(!said(Some(other), &plain));
+    assert!(!is_suitable(Some(other), &plain));
     assert!(
-        !said(Some(good.clone()), &reads),
+        !is_suitable(Some(good.clone()), &reads),
         "it is no volume of readers"
     );
     reads.access_mode = "single-node-writer".to_owned();
-    assert!(said(Some(good.clone()), &reads));
+    assert!(is_suitable(Some(good.clone()), &reads));
     plain.attachment_mode = "block-device".to_owned();
-    assert!(!said(Some(good), &plain));
+    assert!(!is_suitable(Some(good), &plain));
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn holder(alloc: &str, job: Option<&str>) -> Holder {
 }
 
 /// What is said of a node with a healthy plugin in zone `a` about a volume like this.
-fn said(wanted: &VolumeRequest, change: impl FnOnce(&mut CsiFacts)) -> Option<String> {
+fn reason_for(wanted: &VolumeRequest, change: impl FnOnce(&mut CsiFacts)) -> Option<String> {
     let mut volumes = Volumes::default();
     csi(&mut volumes, "data", change);
     let mut one = node(&[]);
@@ -236,7 +236,7 @@ fn said(wanted: &VolumeRequest, change: impl FnOnce(&mut CsiFacts)) -> Option<St
 #[test]
 fn csi_29_who_holds_a_volume_is_told_apart_from_what_is_left_of_one_who_is_gone() {
     let held = |holders: Vec<Holder>| {
-        said(&writer("data"), |facts| {
+        reason_for(&writer("data"), |facts| {
             facts.holders = holders;
             facts.access_mode = "single-node-writer".to_owned();
         })
@@ -258,7 +258,7 @@ fn csi_29_who_holds_a_volume_is_told_apart_from_what_is_left_of_one_who_is_gone(
 
 #[test]
 fn csi_30_what_the_same_job_holds_does_not_stand_in_its_way() {
-    let own = said(&writer("data"), |facts| {
+    let own = reason_for(&writer("data"), |facts| {
         facts.holders = vec![holder("a1", Some("j"))];
         facts.access_mode = "single-node-writer".to_owned();
     });
@@ -274,24 +274,33 @@ fn a_volume_says_in_its_words_why_it_cannot_be_used() {
     let unusable = "CSI volume data is unschedulable or is read-only";
     let no_reader = "CSI volume data is unschedulable or has exhausted its available reader claims";
     let exhausted = |facts: &mut CsiFacts| facts.exhausted = true;
-    assert_eq!(said(&writer("data"), exhausted).as_deref(), Some(unusable));
-    assert_eq!(said(&reads, exhausted).as_deref(), Some(no_reader));
+    assert_eq!(
+        reason_for(&writer("data"), exhausted).as_deref(),
+        Some(unusable)
+    );
+    assert_eq!(reason_for(&reads, exhausted).as_deref(), Some(no_reader));
     let controller = |facts: &mut CsiFacts| facts.controller_required = true;
-    assert_eq!(said(&writer("data"), controller).as_deref(), Some(unusable));
+    assert_eq!(
+        reason_for(&writer("data"), controller).as_deref(),
+        Some(unusable)
+    );
     let readers = |facts: &mut CsiFacts| {
         facts.modes = [("multi-node-reader-only".into(), "file-system".into())].into();
     };
-    assert_eq!(said(&writer("data"), readers).as_deref(), Some(unusable));
+    assert_eq!(
+        reason_for(&writer("data"), readers).as_deref(),
+        Some(unusable)
+    );
     let raw = VolumeRequest {
         attachment_mode: "block-device".to_owned(),
         ..writer("data")
     };
-    assert_eq!(said(&raw, |_| {}).as_deref(), Some(unusable));
+    assert_eq!(reason_for(&raw, |_| {}).as_deref(), Some(unusable));
     let written = |facts: &mut CsiFacts| {
         facts.holders = vec![holder("a1", Some("other"))];
         facts.access_mode = "single-node-writer".to_owned();
     };
-    assert_eq!(said(&reads, written).as_deref(), Some(no_reader));
+    assert_eq!(reason_for(&reads, written).as_deref(), Some(no_reader));
     let many = VolumeRequest {
         access_mode: "multi-node-multi-writer".to_owned(),
         ..writer("data")
@@ -300,9 +309,12 @@ fn a_volume_says_in_its_words_why_it_cannot_be_used() {
         facts.holders = vec![holder("a1", Some("other"))];
         facts.access_mode = "multi-node-multi-writer".to_owned();
     };
-    assert_eq!(said(&many, shared), None);
-    assert!(said(&writer("data"), shared).is_some(), "not beside others");
-    let elsewhere = said(&writer("other"), |_| {});
+    assert_eq!(reason_for(&many, shared), None);
+    assert!(
+        reason_for(&writer("data"), shared).is_some(),
+        "not beside others"
+    );
+    let elsewhere = reason_for(&writer("other"), |_| {});
     assert_eq!(elsewhere.as_deref(), Some("missing CSI Volume other"));
 }
 
@@ -371,8 +383,8 @@ fn ns_04_a_volume_of_another_namespace_is_none() {
     volumes.set_csi(VolumeKey::Csi("b".into(), "data".into()), Some(facts));
     let mut one = node(&[]);
     plugin_on(&mut one, true, 0, "a");
-    let said = reason(&mut asks(&[writer("data")]), "j.g[0]", &one, &volumes);
-    assert_eq!(said.as_deref(), Some("missing CSI Volume data"));
+    let reason_here = reason(&mut asks(&[writer("data")]), "j.g[0]", &one, &volumes);
+    assert_eq!(reason_here.as_deref(), Some("missing CSI Volume data"));
 }
 
 #[test]

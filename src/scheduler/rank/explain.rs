@@ -69,7 +69,7 @@ pub struct NodeReport {
     /// Whether the search came as far as this node.
     pub reached: bool,
     /// The verdict on the node.
-    pub said: NodeVerdict,
+    pub verdict: NodeVerdict,
 }
 
 /// One search for a place, or for system jobs all those of a group.
@@ -179,7 +179,7 @@ impl Stack<'_> {
             let Some(info) = self.cluster.slot(slot).info.clone() else {
                 continue;
             };
-            let said = match (self.outside(&info), went.best.of(slot)) {
+            let verdict = match (self.outside(&info), went.best.of(slot)) {
                 (Some(reason), _) => refused(RefusalStep::Outside, reason),
                 (None, Some(score)) => score,
                 (None, None) => {
@@ -192,7 +192,7 @@ impl Stack<'_> {
                 node_id: info.node.id.clone(),
                 node_name: info.node.name.clone(),
                 reached: reached.contains(&slot),
-                said,
+                verdict,
             });
         }
         self.job_level = of_job;
@@ -207,7 +207,7 @@ impl Stack<'_> {
     ) -> NodeVerdict {
         let mut tally = Tally::default();
         match self.candidate(scratch, slot, penalty, &mut tally) {
-            Some(score) => score.said(),
+            Some(score) => score.verdict(),
             None => match tally.reason() {
                 (true, reason) => refused(RefusalStep::Infeasible, reason),
                 (false, reason) => refused(RefusalStep::Exhausted, reason),
@@ -269,7 +269,7 @@ impl Stack<'_> {
                 node_id: info.node.id.clone(),
                 node_name: info.node.name.clone(),
                 reached: false,
-                said: refused(RefusalStep::Outside, reason),
+                verdict: refused(RefusalStep::Outside, reason),
             });
         }
         search.nodes.sort_by(|a, b| a.node_id.cmp(&b.node_id));

@@ -54,7 +54,7 @@ impl Score {
     }
 
     /// As an explanation shows it.
-    pub(super) fn said(&self) -> NodeVerdict {
+    pub(super) fn verdict(&self) -> NodeVerdict {
         NodeVerdict::Scored {
             score: self.normal(),
             parts: self.named().collect(),
@@ -122,7 +122,7 @@ impl Best {
     /// What was noted of a node.
     pub(super) fn of(&self, slot: u32) -> Option<NodeVerdict> {
         let noted = self.list.iter().find(|(noted, ..)| *noted == slot);
-        noted.map(|(_, score, _)| score.said())
+        noted.map(|(_, score, _)| score.verdict())
     }
 
     /// Writes them into a metric.

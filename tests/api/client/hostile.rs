@@ -157,8 +157,8 @@ fn stops_in_time(agent: Agent, data: &Path) {
     let log = fs::read_to_string(data.with_extension("log")).expect("its log");
     assert!(status.success(), "{status}: {log}");
     let reported = |line: &str, field: &str| {
-        let mut lines = log.lines().filter(|said| said.contains(line));
-        let (_, behind) = lines.find_map(|said| said.split_once(field))?;
+        let mut lines = log.lines().filter(|text| text.contains(line));
+        let (_, behind) = lines.find_map(|text| text.split_once(field))?;
         let number = behind.split_whitespace().next()?.parse().ok()?;
         Some(Duration::from_millis(number))
     };

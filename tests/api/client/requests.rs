@@ -141,7 +141,7 @@ fn busy(world: &mut World) -> String {
     world.run("busy", BUSY, more)
 }
 
-fn said(world: &mut World, alloc: &str, wanted: &str) {
+fn wait_for_line(world: &mut World, alloc: &str, wanted: &str) {
     wait_for(wanted, LONG, || {
         let log = world.log(alloc, "t");
         ensure!(log.contains(wanted), "{log}");
@@ -162,13 +162,13 @@ fn an_allocation_is_signalled_restarted_and_stopped_with_its_own_signal() {
     let answer = world.http.put(&of(&alloc, "signal"), &usr1);
     let answer = answer.expect("an answer");
     assert_eq!(answer.status, 200, "{}", answer.text());
-    said(&mut world, &alloc, "got usr1");
+    wait_for_line(&mut world, &alloc, "got usr1");
 
     let answer = world
         .http
         .put(&of(&alloc, "restart"), &json!({"TaskName": "t"}));
     assert_eq!(answer.expect("an answer").status, 200);
-    said(&mut world, &alloc, "bye");
+    wait_for_line(&mut world, &alloc, "bye");
     let path = format!("/v1/allocation/{alloc}");
     wait_for("it runs again", LONG, || {
         let state = world.http.json(&path)?["TaskStates"]["t"].take();

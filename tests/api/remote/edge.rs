@@ -423,10 +423,10 @@ fn mod_23_a_command_runs_beside_a_task_of_a_remote_client() {
             "-c",
             "echo out; echo $NOMAD_TASK_NAME >&2; exit 7",
         ]);
-        let said = String::from_utf8_lossy(&ran.stderr).into_owned();
-        assert_eq!(ran.status.code(), Some(7), "{said}");
+        let stderr = String::from_utf8_lossy(&ran.stderr).into_owned();
+        assert_eq!(ran.status.code(), Some(7), "{stderr}");
         assert_eq!(String::from_utf8_lossy(&ran.stdout), "out\n");
-        assert_eq!(said, "t\n");
+        assert_eq!(stderr, "t\n");
         let none = run(&["/no/such/program"]);
         assert_eq!(none.status.code(), Some(1));
         assert!(!none.stderr.is_empty());
@@ -481,9 +481,9 @@ fn mod_23_a_client_agent_takes_other_metadata_headers_and_limits_while_it_runs()
         Ok(())
     })
     .expect("they do");
-    let said = json_of(&mut here, "/v1/client/metadata");
-    assert_eq!(said["Static"]["rack"], "r2");
-    assert_eq!(said["Dynamic"], json!({"owner": "me"}));
+    let metadata = json_of(&mut here, "/v1/client/metadata");
+    assert_eq!(metadata["Static"]["rack"], "r2");
+    assert_eq!(metadata["Dynamic"], json!({"owner": "me"}));
 }
 
 #[test]

@@ -24,8 +24,8 @@ struct Cable {
 fn ip(words: &str) -> Result<()> {
     let output = Command::new("ip").args(words.split(' ')).output();
     let output = output.context("ip")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "ip {words}: {said}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "ip {words}: {stderr}");
     Ok(())
 }
 
@@ -132,12 +132,12 @@ fn mod_23_a_client_in_another_network_is_reached_and_a_pulled_cable_ends_what_go
     };
     let world = World::beyond(&cable);
     let alloc = world.run("afar", "echo begun; exec sleep 600");
-    let said = world
+    let printed = world
         .exec(&alloc, "cat /proc/net/dev")
         .output()
         .expect("it runs");
-    let said = String::from_utf8_lossy(&said.stdout).into_owned();
-    assert!(said.contains(&cable.end('f')), "{said}");
+    let printed = String::from_utf8_lossy(&printed.stdout).into_owned();
+    assert!(printed.contains(&cable.end('f')), "{printed}");
     let path = format!("/v1/client/fs/logs/{alloc}?task=t&type=stdout&plain=true&follow=true");
     let mut lines = world
         .http()
@@ -160,9 +160,9 @@ fn mod_23_a_client_in_another_network_is_reached_and_a_pulled_cable_ends_what_go
     let took = lost.elapsed();
     assert!(took < PATIENCE / 10, "after {took:?}");
     more.join().expect("nobody takes it");
-    let said = String::from_utf8_lossy(&uploaded.stderr);
-    assert_eq!(uploaded.status.code(), Some(1), "{said}");
-    assert!(said.contains("failed to exec into task"), "{said}");
+    let stderr = String::from_utf8_lossy(&uploaded.stderr);
+    assert_eq!(uploaded.status.code(), Some(1), "{stderr}");
+    assert!(stderr.contains("failed to exec into task"), "{stderr}");
     let ls = format!("/v1/client/fs/ls/{alloc}");
     let answer = world.http().timeout(LONG).get(&ls).expect("an answer");
     assert!([404, 503].contains(&answer.status), "{}", answer.text());

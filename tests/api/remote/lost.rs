@@ -98,12 +98,12 @@ fn mod_23_a_command_of_a_client_that_is_lost_ends_in_words() {
         signal(world.client.pid(), how);
         let ended = child.wait_with_output().expect("it ends");
         signal(world.client.pid(), "-CONT");
-        let said = String::from_utf8_lossy(&ended.stderr);
-        assert_eq!(ended.status.code(), Some(1), "{how}: {said}");
+        let stderr = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(1), "{how}: {stderr}");
         let own = "the agent says nothing any more";
         assert!(
-            said.contains("failed to exec into task") && !said.contains(own),
-            "{how}: {said}"
+            stderr.contains("failed to exec into task") && !stderr.contains(own),
+            "{how}: {stderr}"
         );
         let gone = wait_for("the command to end", LONG, || {
             let stat = std::fs::read_to_string(&place).unwrap_or_default();

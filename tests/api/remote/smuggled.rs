@@ -13,7 +13,7 @@ use crate::bad_input::protocol::{LAST, LEADER, contradict, exchange_with};
 
 /// A request over HTTP/2 that says another length of its body than it has; its status and answer,
 /// or nothing where it is cut off.
-async fn of_another_length(addr: SocketAddr, said: &str, body: &str) -> Option<(u16, String)> {
+async fn of_another_length(addr: SocketAddr, length: &str, body: &str) -> Option<(u16, String)> {
     let stream = tokio::net::TcpStream::connect(addr)
         .await
         .expect("it listens");
@@ -22,7 +22,7 @@ async fn of_another_length(addr: SocketAddr, said: &str, body: &str) -> Option<(
     let (mut sender, connection) = shaken.expect("HTTP/2");
     tokio::spawn(connection);
     let request = hyper::Request::put(format!("http://{addr}/v1/jobs"))
-        .header("content-length", said)
+        .header("content-length", length)
         .body(Full::new(Bytes::from(body.to_owned())))
         .expect("a request");
     let answer = sender.send_request(request).await.ok()?;
@@ -74,10 +74,10 @@ fn no_body_passes_as_a_request_on_its_way_through_a_clients_agent() {
     assert_eq!(answer.matches("HTTP/1.1 200").count(), 1, "{answer:?}");
     assert_eq!(answer.matches("HTTP/1.1 ").count(), 2, "{answer:?}");
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    for (said, body) in [("900", "{}"), ("1", "{}"), ("0", LEADER)] {
-        let reported = runtime.block_on(of_another_length(addr, said, body));
+    for (length, body) in [("900", "{}"), ("1", "{}"), ("0", LEADER)] {
+        let reported = runtime.block_on(of_another_length(addr, length, body));
         let refused = reported.as_ref().is_none_or(|(status, _)| *status >= 400);
-        assert!(refused, "{said} {body:?}: {reported:?}");
+        assert!(refused, "{length} {body:?}: {reported:?}");
     }
     let next = http.get("/v1/jobs").expect("an answer");
     assert_eq!(next.status, 200, "{}", next.text());

@@ -34,7 +34,7 @@ fn mod_23_files_and_logs_of_a_remote_client_are_read_through_the_server() {
     let part = fs("readat", "?path=t/local/file&offset=5&limit=3");
     assert_eq!(text(&mut http, &part), "tex");
     // An error comes in the words of the agent that found it.
-    for (path, status, said) in [
+    for (path, status, expected) in [
         (fs("cat", "?path=t/local/none"), 404, "none"),
         (fs("cat", ""), 400, "must provide a file name"),
         (fs("logs", "?type=stdout"), 400, "must provide task name"),
@@ -43,7 +43,11 @@ fn mod_23_files_and_logs_of_a_remote_client_are_read_through_the_server() {
     ] {
         let answer = http.get(&path).expect("an answer");
         assert_eq!(answer.status, status, "{path}: {}", answer.text());
-        assert!(answer.text().contains(said), "{path}: {}", answer.text());
+        assert!(
+            answer.text().contains(expected),
+            "{path}: {}",
+            answer.text()
+        );
     }
 }
 
@@ -135,8 +139,8 @@ fn mod_23_tasks_of_a_remote_client_are_signalled_restarted_measured_and_removed(
     assert!(answer.json().expect("JSON")["Index"].as_u64() > Some(0));
     let logs = format!("/v1/client/fs/logs/{alloc}?task=t&type=stdout&plain=true");
     wait_for("the signal", LONG, || -> Result<()> {
-        let said = http.get(&logs)?.text();
-        ensure!(said.contains("heard"), "{said:?}");
+        let log = http.get(&logs)?.text();
+        ensure!(log.contains("heard"), "{log:?}");
         Ok(())
     })
     .expect("it is heard");
@@ -212,7 +216,7 @@ fn mod_23_a_remote_node_is_measured_described_and_cleaned() {
     let answer = http.put(&format!("/v1/client/gc?node_id={node}"), &json!({}));
     assert_eq!(answer.expect("an answer").status, 200);
     let other = "00000000-0000-0000-0000-000000000000";
-    for (path, status, said) in [
+    for (path, status, expected) in [
         ("/v1/client/stats".to_owned(), 400, "node_id not provided"),
         (
             format!("/v1/client/stats?node_id={other}"),
@@ -227,7 +231,11 @@ fn mod_23_a_remote_node_is_measured_described_and_cleaned() {
     ] {
         let answer = http.get(&path).expect("an answer");
         assert_eq!(answer.status, status, "{path}: {}", answer.text());
-        assert!(answer.text().contains(said), "{path}: {}", answer.text());
+        assert!(
+            answer.text().contains(expected),
+            "{path}: {}",
+            answer.text()
+        );
     }
 }
 

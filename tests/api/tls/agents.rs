@@ -100,8 +100,8 @@ fn mod_23_mod_30_a_remote_client_is_asked_over_mutual_tls() {
             .env("NOMAD_ADDR", format!("http://{}", agent.addr()))
             .output()
             .expect("it runs");
-        let said = String::from_utf8_lossy(&ran.stderr);
-        assert_eq!(ran.status.code(), Some(7), "{said}");
+        let stderr = String::from_utf8_lossy(&ran.stderr);
+        assert_eq!(ran.status.code(), Some(7), "{stderr}");
         assert_eq!(String::from_utf8_lossy(&ran.stdout), "out\n");
     }
 }

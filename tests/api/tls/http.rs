@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use drover_testkit::certs::Pair;
 use drover_testkit::{LONG, wait_for};
 
-use super::{PEOPLE, Trust, said};
+use super::{PEOPLE, Trust, printed};
 use crate::official_client::go_works;
 
 const CLOSED: &str = "http = true\n  rpc = true\n  verify_server_hostname = true\n  \
@@ -21,7 +21,7 @@ fn curl_and_openssl_speak_with_an_agent_and_are_asked_for_a_certificate() {
     for (version, flag) in [("2", "--http2"), ("1.1", "--http1.1")] {
         let format = "%{http_code} %{http_version}";
         let output = trust.curl(&agent, "/v1/jobs", &["-w", format, flag]);
-        assert_eq!(said(&output), format!("[]200 {version}"));
+        assert_eq!(printed(&output), format!("[]200 {version}"));
     }
     // A body of some length both ways over HTTP/2, and headers as they are over HTTP/1.1.
     let job = trust.dir.path().join("job.json");
@@ -36,9 +36,9 @@ fn curl_and_openssl_speak_with_an_agent_and_are_asked_for_a_certificate() {
         &["-X", "PUT", "--data-binary", &data, "-i"],
     );
     assert!(
-        said(&output).contains("x-nomad-index: "),
+        printed(&output).contains("x-nomad-index: "),
         "{}",
-        said(&output)
+        printed(&output)
     );
     let job = trust.json(&agent, "/v1/job/web").expect("a job");
     let command = &job["TaskGroups"][0]["Tasks"][0]["Config"]["command"];
@@ -59,7 +59,7 @@ fn nobody_without_a_certificate_is_served_and_sessions_go_on() {
     };
     let ca = trust.authority.file();
     let output = plain(&["-sS", "--cacert", ca.to_str().expect("a name")]);
-    assert!(!output.status.success(), "{}", said(&output));
+    assert!(!output.status.success(), "{}", printed(&output));
     assert_eq!(plain(&["-sS"]).status.code(), Some(60), "unknown authority");
 
     // One that has expired is refused at the handshake, as one from an unknown authority is.
@@ -71,9 +71,9 @@ fn nobody_without_a_certificate_is_served_and_sessions_go_on() {
     };
     let issue = |name: &str, days| trust.authority.issue_for(name, PEOPLE, days);
     let old = shows(&issue("old", -20..-3).expect("a certificate"));
-    assert!(!old.status.success(), "{}", said(&old));
+    assert!(!old.status.success(), "{}", printed(&old));
     let good = shows(&issue("young", -1..9).expect("a certificate"));
-    assert_eq!(said(&good), "[]");
+    assert_eq!(printed(&good), "[]");
 
     let session = trust.dir.path().join("session");
     let reported = |extra: &[&str]| {
@@ -94,7 +94,7 @@ fn nobody_without_a_certificate_is_served_and_sessions_go_on() {
             .write_all(request)
             .expect("written");
         let output = child.wait_with_output().expect("it ends");
-        said(&output)
+        printed(&output)
     };
     let file = session.to_str().expect("a name");
     let first = reported(&["-ign_eof", "-sess_out", file]);
@@ -204,7 +204,7 @@ impl Commands {
             .map(|(name, path)| (*name, path.as_path()))
             .collect();
         let output = self.trust.drover(address, &env[which], words);
-        (output.status.code().unwrap_or(-1), said(&output))
+        (output.status.code().unwrap_or(-1), printed(&output))
     }
 }
 
@@ -255,7 +255,7 @@ fn commands_take_a_name_and_less_care_from_the_environment() {
         let mut all: Vec<_> = files.map(|(name, path)| (*name, path.as_path())).collect();
         all.push((name, std::path::Path::new(value)));
         let output = commands.trust.drover(&https, &all, "job status");
-        (output.status.code().unwrap_or(-1), said(&output))
+        (output.status.code().unwrap_or(-1), printed(&output))
     };
     const NAME: &str = "NOMAD_TLS_SERVER_NAME";
     let (code, text) = reported(0..3, (NAME, "server.global.nomad"));
@@ -281,7 +281,7 @@ fn commands_take_a_directory_of_authorities_from_the_environment() {
         let shown = [&cert, &key].map(|(name, path)| (*name, path.as_path()));
         let all = [&[("NOMAD_CAPATH", only.as_path())][..], &shown].concat();
         let output = commands.trust.drover(&commands.https(), &all, "job status");
-        (output.status.code().unwrap_or(-1), said(&output))
+        (output.status.code().unwrap_or(-1), printed(&output))
     };
     let (code, text) = reported();
     assert!(code == 1 && text.contains("unknown authority"), "{text}");
@@ -352,7 +352,7 @@ fn an_end_that_is_near_is_told_everywhere() {
         .unwrap_or_default();
     assert!(warning.contains("soon.pem expires in 1"), "{about}");
     let output = trust.curl(&agent, "/v1/metrics?format=prometheus", &[]);
-    let metrics = said(&output);
+    let metrics = printed(&output);
     let line = |setting: &str| {
         let label = format!("setting=\"{setting}\"");
         let mut lines = metrics.lines().filter(|line| line.contains(&label));
@@ -372,9 +372,9 @@ fn an_end_that_is_near_is_told_everywhere() {
     for words in ["status", "agent-info"] {
         let output = trust.drover(&format!("https://{}", agent.addr()), &env, words);
         assert!(
-            said(&output).contains(&soon.cert.display().to_string()),
+            printed(&output).contains(&soon.cert.display().to_string()),
             "{}",
-            said(&output)
+            printed(&output)
         );
     }
 }
@@ -387,17 +387,17 @@ fn the_official_go_client_works_over_tls_with_acls_on() {
     setup.dev = true;
     let agent = setup.spawn().expect("starts");
     trust.ready(&agent);
-    let requested = |path: &str, more: &[&str]| -> anyhow::Result<serde_json::Value> {
+    let get_json = |path: &str, more: &[&str]| -> anyhow::Result<serde_json::Value> {
         let output = trust.curl(&agent, path, &[&["--fail"], more].concat());
-        anyhow::ensure!(output.status.success(), "{}", said(&output));
+        anyhow::ensure!(output.status.success(), "{}", printed(&output));
         Ok(serde_json::from_slice(&output.stdout)?)
     };
-    let first = || requested("/v1/acl/bootstrap", &["-X", "PUT"]);
+    let first = || get_json("/v1/acl/bootstrap", &["-X", "PUT"]);
     let token = wait_for("the first token", LONG, first).expect("it is given");
     let token = token["SecretID"].as_str().expect("a secret");
     let header = format!("X-Nomad-Token: {token}");
     wait_for("the node", LONG, || -> anyhow::Result<()> {
-        let nodes = requested("/v1/nodes", &["-H", &header])?;
+        let nodes = get_json("/v1/nodes", &["-H", &header])?;
         anyhow::ensure!(nodes[0]["Status"] == "ready", "{nodes}");
         Ok(())
     })
@@ -414,7 +414,7 @@ fn the_official_go_client_works_over_tls_with_acls_on() {
     assert!(
         output.status.success(),
         "{}\n{}",
-        said(&output),
+        printed(&output),
         agent.log_tail(30)
     );
 }

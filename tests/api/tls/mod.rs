@@ -94,7 +94,7 @@ impl Trust {
     /// A JSON answer over TLS.
     pub(crate) fn json(&self, agent: &Agent, path: &str) -> Result<Value> {
         let output = self.curl(agent, path, &["--fail"]);
-        ensure!(output.status.success(), "{}", said(&output));
+        ensure!(output.status.success(), "{}", printed(&output));
         Ok(serde_json::from_slice(&output.stdout)?)
     }
 
@@ -122,7 +122,7 @@ impl Trust {
 }
 
 /// Both outputs of a command.
-pub(crate) fn said(output: &Output) -> String {
+pub(crate) fn printed(output: &Output) -> String {
     let both = [&output.stdout[..], &output.stderr[..]].concat();
     String::from_utf8_lossy(&both).into_owned()
 }

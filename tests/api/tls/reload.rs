@@ -9,7 +9,7 @@ use drover_testkit::{Agent, LONG};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::{SERVER, Trust, logged, said};
+use super::{SERVER, Trust, logged, printed};
 
 fn hang_up(agent: &Agent) {
     kill(Pid::from_raw(agent.pid().cast_signed()), Signal::SIGHUP).expect("sent");
@@ -71,7 +71,7 @@ fn shown(agent: &Agent) -> String {
         .stdin(Stdio::null())
         .output()
         .expect("openssl runs");
-    let text = said(&output);
+    let text = printed(&output);
     let line = text
         .lines()
         .find_map(|line| line.strip_prefix("Peer certificate: "));
@@ -92,14 +92,14 @@ fn env_02_certificates_loaded_anew_reach_the_listeners_and_broken_ones_do_not() 
     let register = |id: &str| {
         let job = crate::support::job(id, 1).to_string();
         let output = trust.curl(&agent, "/v1/jobs", &["-X", "PUT", "--data", &job, "--fail"]);
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", printed(&output));
     };
     register("first");
     follower.hears("first");
     assert_eq!(shown(&agent), "CN = server");
 
     let reload = || {
-        said(&trust.curl(
+        printed(&trust.curl(
             &agent,
             "/v1/agent/reload",
             &["-X", "PUT", "-w", "%{http_code}"],
@@ -151,7 +151,7 @@ fn a_reload_changes_what_it_can_and_names_the_rest() {
         "/v1/agent/reload",
         &["-X", "PUT", "-i", "--http1.1"],
     );
-    let answer = said(&output);
+    let answer = printed(&output);
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     assert!(
         answer.contains("x-drover-needs-restart: datacenter\r\n"),
@@ -173,7 +173,7 @@ fn a_reload_changes_what_it_can_and_names_the_rest() {
         "/v1/agent/reload",
         &["-X", "PUT", "-w", "%{http_code}"],
     );
-    let text = said(&output);
+    let text = printed(&output);
     assert!(
         text.contains("unexpected keys regoin") && text.ends_with("500"),
         "{text}"

@@ -47,11 +47,11 @@ fn csi_29_a_volume_of_a_zone_is_used_by_jobs_that_run_there() {
         let (job, volume) = (format!("in-{zone}"), format!("vol-{zone}"));
         eligible(&world, zone, "ineligible");
         world.register(&world.job(&job, "service", &volume, "exec sleep 1000", 0));
-        let said = refused_by_nodes(&world, &job);
-        let filtered = said["ConstraintFiltered"].to_string();
+        let reasons = refused_by_nodes(&world, &job);
+        let filtered = reasons["ConstraintFiltered"].to_string();
         assert!(
             filtered.contains("topology"),
-            "{other} would not do: {said}"
+            "{other} would not do: {reasons}"
         );
         eligible(&world, zone, "eligible");
         assert_eq!(world.wait_status(&job, "running"), zone);
@@ -75,10 +75,12 @@ fn csi_29_a_volume_of_a_zone_is_used_by_jobs_that_run_there() {
     world.put("/v1/volume/csi/again", &again);
     eligible(&world, "two", "ineligible");
     world.register(&world.job("again", "service", "again", "exec sleep 1000", 0));
-    let said = refused_by_nodes(&world, "again");
+    let reasons = refused_by_nodes(&world, "again");
     assert!(
-        said["ConstraintFiltered"].to_string().contains("topology"),
-        "{said}"
+        reasons["ConstraintFiltered"]
+            .to_string()
+            .contains("topology"),
+        "{reasons}"
     );
     eligible(&world, "two", "eligible");
     assert_eq!(world.wait_status("again", "running"), "two");

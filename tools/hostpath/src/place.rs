@@ -138,8 +138,8 @@ pub(crate) fn refresh(file: &Path) -> io::Result<()> {
 fn run(program: &str, words: &[&Path]) -> io::Result<String> {
     let output = Command::new(program).args(words).output()?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(io::Error::other(format!("{program}: {}", said.trim())));
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        return Err(io::Error::other(format!("{program}: {}", stderr.trim())));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

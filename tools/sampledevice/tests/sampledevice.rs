@@ -13,9 +13,9 @@ const PLUGIN: &str = env!("CARGO_BIN_EXE_drover-sampledevice");
 
 #[test]
 fn it_is_no_program_to_be_started_by_hand() {
-    let said = Command::new(PLUGIN).output().expect("it starts");
-    assert!(!said.status.success() && said.stdout.is_empty());
-    let why = String::from_utf8_lossy(&said.stderr).into_owned();
+    let output = Command::new(PLUGIN).output().expect("it starts");
+    assert!(!output.status.success() && output.stdout.is_empty());
+    let why = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(why.contains("an agent starts it"), "{why}");
 }
 

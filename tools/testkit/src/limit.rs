@@ -58,8 +58,8 @@ pub(crate) fn this_test() {
 }
 
 fn limit() -> Duration {
-    let said = std::env::var("DROVER_TEST_LIMIT").ok();
-    let seconds = said.and_then(|said| said.parse().ok());
+    let set = std::env::var("DROVER_TEST_LIMIT").ok();
+    let seconds = set.and_then(|set| set.parse().ok());
     seconds.map_or(LIMIT, Duration::from_secs)
 }
 
@@ -115,9 +115,9 @@ mod tests {
             .output()
             .expect("it runs");
         assert!(!output.status.success(), "{output:?}");
-        let said = String::from_utf8_lossy(&output.stderr);
+        let stderr = String::from_utf8_lossy(&output.stderr);
         let wanted = "test limit::tests::a_test_that_hangs has run for more than 1s";
-        assert!(said.contains(wanted), "{said}");
+        assert!(stderr.contains(wanted), "{stderr}");
     }
 
     #[test]

@@ -41,13 +41,13 @@ pub(crate) fn check(file: &File, problems: &mut Vec<String>) {
 }
 
 fn repeats(text: &str, name: &str) -> bool {
-    let said = main_words(text);
+    let stated = main_words(text);
     let mut named = main_words(name);
-    if said.is_empty() || said == named {
-        return !said.is_empty();
+    if stated.is_empty() || stated == named {
+        return !stated.is_empty();
     }
     named.retain(|word| word != ID);
-    said == named
+    stated == named
 }
 
 /// The words of a text or a name that are no fillers, in order of the alphabet.

@@ -36,10 +36,10 @@ fn run(version: &str, maven: &str, set: &[(&str, &str)]) -> (bool, String, bool)
     let cache = dir.path().join("cache");
     script.env("PATH", path).env("XDG_CACHE_HOME", &cache);
     let ran = script.envs(set.iter().copied()).output().unwrap();
-    let said = String::from_utf8(ran.stderr).unwrap();
+    let stderr = String::from_utf8(ran.stderr).unwrap();
     let kept = fs::read_dir(cache.join("drover-rocksdb"));
     let kept = kept.is_ok_and(|mut kept| kept.next().is_some());
-    (ran.status.success(), said, kept)
+    (ran.status.success(), stderr, kept)
 }
 
 const KNOWN: &str = "11.8.1";
@@ -55,25 +55,28 @@ fn a_fetch_that_fails_is_told_and_is_an_error_where_nothing_may_be_skipped() {
         (KNOWN, BRINGS, "it has another checksum"),
         ("99.1.0", BRINGS, "no checksum is known of 99.1.0 here"),
     ] {
-        let (done, said, kept) = run(version, maven, &[]);
-        assert!(done && !kept, "{said}");
+        let (done, stderr, kept) = run(version, maven, &[]);
+        assert!(done && !kept, "{stderr}");
         let compiled = format!("rocksdb: {why}: it is compiled from its sources");
-        assert!(said.starts_with(&compiled), "{said}");
-        let (done, said, kept) = run(version, maven, &[NO_SKIP]);
-        assert!(!done && !kept, "{said}");
+        assert!(stderr.starts_with(&compiled), "{stderr}");
+        let (done, stderr, kept) = run(version, maven, &[NO_SKIP]);
+        assert!(!done && !kept, "{stderr}");
         let refused = format!("rocksdb: {why}, and DROVER_NO_SKIP is set");
-        assert!(said.starts_with(&refused), "{said}");
-        assert!(said.contains("DROVER_ROCKSDB=bundled"), "{said}");
+        assert!(stderr.starts_with(&refused), "{stderr}");
+        assert!(stderr.contains("DROVER_ROCKSDB=bundled"), "{stderr}");
     }
 }
 
 #[test]
 fn where_nothing_is_to_be_fetched_nothing_fails() {
     let bundled = ("DROVER_ROCKSDB", "bundled");
-    let (done, said, kept) = run(KNOWN, "exit 1", &[NO_SKIP, bundled]);
-    assert!(done && !kept, "{said}");
-    assert!(said.contains("it is compiled from its sources"), "{said}");
+    let (done, stderr, kept) = run(KNOWN, "exit 1", &[NO_SKIP, bundled]);
+    assert!(done && !kept, "{stderr}");
+    assert!(
+        stderr.contains("it is compiled from its sources"),
+        "{stderr}"
+    );
     let own = ("ROCKSDB_LIB_DIR", "/opt/rocksdb");
-    let (done, said, _) = run(KNOWN, "exit 1", &[NO_SKIP, own]);
-    assert_eq!((done, said.as_str()), (true, ""));
+    let (done, stderr, _) = run(KNOWN, "exit 1", &[NO_SKIP, own]);
+    assert_eq!((done, stderr.as_str()), (true, ""));
 }

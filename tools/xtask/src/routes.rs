@@ -286,13 +286,13 @@ fn verbs(lines: &[&str], at: usize) -> BTreeSet<Verb> {
         (Verb::Write, &["PUT", "POST", "put(", "post("]),
         (Verb::Read, &["GET", "get(", "seen(", "json_of("]),
     ];
-    let said = |line: &str| -> BTreeSet<Verb> {
+    let verbs_on = |line: &str| -> BTreeSet<Verb> {
         let named = |words: &[&str]| words.iter().any(|word| line.contains(word));
         let all = WORDS.iter().filter(|(_, words)| named(words));
         all.map(|(verb, _)| *verb).collect()
     };
     for line in (at.saturating_sub(ABOVE)..=at).rev() {
-        let found = said(lines[line]);
+        let found = verbs_on(lines[line]);
         if !found.is_empty() {
             return found;
         }

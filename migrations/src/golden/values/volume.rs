@@ -16,7 +16,7 @@ pub(super) fn event(kind: EventKind) -> Option<Event> {
         allocation_id: id(40),
         node_id: id(10),
         external_node_id: "i-1".into(),
-        claim: 1,
+        mode: 1,
         access_mode: "single-node-writer".into(),
         attachment_mode: "file-system".into(),
         state: 0,

@@ -488,9 +488,9 @@ fn ev_08_counts_after_many_changes_in_one_batch_equal_a_recount() {
         ("complete", reported.complete),
         ("failed", reported.failed),
     ];
-    for (status, said) in counted {
+    for (status, counter) in counted {
         assert_eq!(
-            usize::try_from(said).unwrap(),
+            usize::try_from(counter).unwrap(),
             count(status),
             "{status}: {reported:?}"
         );

@@ -109,7 +109,7 @@ pub(super) fn claim(alloc: u32, mode: u8, access: &str) -> CsiVolumeClaimed {
         namespace: "default".into(),
         volume_id: "data".into(),
         allocation_id: id(alloc),
-        claim: mode,
+        mode,
         access_mode: access.into(),
         attachment_mode: "file-system".into(),
         ..CsiVolumeClaimed::default()
@@ -117,13 +117,13 @@ pub(super) fn claim(alloc: u32, mode: u8, access: &str) -> CsiVolumeClaimed {
 }
 
 pub(super) fn writes(alloc: u32) -> CsiVolumeClaimed {
-    claim(alloc, mode::WRITE, "single-node-writer")
+    claim(alloc, claim_mode::WRITE, "single-node-writer")
 }
 
 pub(super) fn step(alloc: u32, to: u8) -> CsiVolumeClaimed {
     CsiVolumeClaimed {
         state: to,
-        ..claim(alloc, mode::GC, "")
+        ..claim(alloc, claim_mode::GC, "")
     }
 }
 
@@ -188,7 +188,7 @@ fn csi_24_csi_07_one_of_two_writers_wins_and_the_claim_sets_the_modes() {
     assert_eq!(world.refused(writes(41)), text);
     // Neither does a wider request let a second claim in beside one that is exclusive, nor the
     // reverse.
-    let wide = |alloc| claim(alloc, mode::WRITE, "multi-node-multi-writer");
+    let wide = |alloc| claim(alloc, claim_mode::WRITE, "multi-node-multi-writer");
     assert_eq!(world.refused(wide(41)), text);
     world.given(writes(40));
     assert_eq!(raw(&world), first, "who holds it already may ask again");
@@ -248,7 +248,7 @@ fn csi_21_ns_04_a_claim_is_for_a_live_allocation_of_the_namespace_on_its_own_nod
     };
     assert_eq!(world.refused(unknown), "volume not found: nothing");
     let odd = CsiVolumeClaimed {
-        claim: 7,
+        mode: 7,
         ..writes(41)
     };
     assert!(world.refused(odd).contains("is not known"));
@@ -257,15 +257,18 @@ fn csi_21_ns_04_a_claim_is_for_a_live_allocation_of_the_namespace_on_its_own_nod
 #[test]
 fn csi_27_csi_25_ev_06_a_claim_of_an_ended_allocation_is_past_on_reads_and_the_row_stays() {
     let mut world = with_volume();
-    world.given(claim(40, mode::READ, "multi-node-multi-writer"));
-    world.given(claim(41, mode::WRITE, "multi-node-multi-writer"));
+    world.given(claim(40, claim_mode::READ, "multi-node-multi-writer"));
+    world.given(claim(41, claim_mode::WRITE, "multi-node-multi-writer"));
     assert!(shown(&world).row.past_claims.is_empty());
     world.given(reported(&[40], "failed"));
     let before = world.digests();
     let past = shown(&world).row;
     assert_eq!(past.past_claims.keys().collect::<Vec<_>>(), [&id(40)]);
     let known = &past.past_claims[&id(40)];
-    assert_eq!((known.claim, known.state), (mode::READ, state::CLAIMED));
+    assert_eq!(
+        (known.mode, known.state),
+        (claim_mode::READ, state::CLAIMED)
+    );
     assert_eq!(
         known.node_id,
         id(10),
@@ -293,7 +296,7 @@ fn csi_27_csi_25_ev_06_a_claim_of_an_ended_allocation_is_past_on_reads_and_the_r
 #[test]
 fn csi_31_csi_32_csi_37_a_claim_goes_step_by_step_and_keeps_what_it_was() {
     let mut world = with_volume();
-    world.given(claim(40, mode::READ, "single-node-writer"));
+    world.given(claim(40, claim_mode::READ, "single-node-writer"));
     world.given(step(40, state::UNPUBLISHING));
     world.given(step(40, state::NODE_DETACHED));
     let given = raw(&world);
@@ -306,15 +309,15 @@ fn csi_31_csi_32_csi_37_a_claim_goes_step_by_step_and_keeps_what_it_was() {
     );
     let past = &given.past_claims[&id(40)];
     assert_eq!(
-        (past.claim, past.access_mode.as_str()),
-        (mode::READ, "single-node-writer")
+        (past.mode, past.access_mode.as_str()),
+        (claim_mode::READ, "single-node-writer")
     );
     assert_eq!(past.node_id, id(10));
     assert!(given.read_claims.contains_key(&id(40)));
     assert!(world.refused(writes(41)).contains("max claims"));
     assert!(
         world
-            .refused(claim(40, mode::READ, ""))
+            .refused(claim(40, claim_mode::READ, ""))
             .contains("is being released")
     );
     world.given(step(40, state::CONTROLLER_DETACHED));
@@ -337,7 +340,7 @@ fn vw_12_vw_13_a_signal_moves_the_index_and_nothing_else() {
     for _ in 0..100 {
         world.given(CsiVolumeClaimed {
             allocation_id: String::new(),
-            ..claim(40, mode::GC, "")
+            ..claim(40, claim_mode::GC, "")
         });
     }
     expected.volume.modify_index = world.index;
@@ -537,13 +540,13 @@ fn csi_26_ev_11_rows_of_every_age_are_read_complete() {
     };
     let row = read::repaired(&old);
     for (claims, alloc, mode) in [
-        (&row.read_claims, 40, mode::READ),
-        (&row.write_claims, 41, mode::WRITE),
-        (&row.past_claims, 42, mode::READ),
+        (&row.read_claims, 40, claim_mode::READ),
+        (&row.write_claims, 41, claim_mode::WRITE),
+        (&row.past_claims, 42, claim_mode::READ),
     ] {
         let claim = &claims[&id(alloc)];
         assert_eq!(
-            (claim.claim, claim.allocation_id.as_str()),
+            (claim.mode, claim.allocation_id.as_str()),
             (mode, id(alloc).as_str())
         );
         assert_eq!((claim.namespace.as_str(), claim.volume_id.as_str()), DATA);

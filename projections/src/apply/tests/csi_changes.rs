@@ -135,9 +135,9 @@ fn forged(volume: CsiVolume) -> CsiVolume {
 fn csi_03_a_volume_that_is_used_keeps_all_that_is_the_clusters_whoever_describes_it() {
     let mut world = with_volume();
     let shared = |alloc, how| claim(alloc, how, "multi-node-multi-writer");
-    world.given(shared(40, mode::READ));
-    world.given(shared(41, mode::WRITE));
-    world.given(shared(42, mode::WRITE));
+    world.given(shared(40, claim_mode::READ));
+    world.given(shared(41, claim_mode::WRITE));
+    world.given(shared(42, claim_mode::WRITE));
     world.given(step(42, state::NODE_DETACHED));
     for (name, plugin_is_gone) in [("renamed", false), ("again", true)] {
         if plugin_is_gone {
@@ -173,7 +173,7 @@ fn csi_26_ev_11_the_node_of_an_old_claim_is_that_of_its_allocation() {
     let mut world = with_volume();
     // As rows were before claims knew their nodes, and before there were claims at all.
     let unknown = |mode| CsiVolumeClaimed {
-        claim: mode,
+        mode,
         ..CsiVolumeClaimed::default()
     };
     let old = CsiVolumeRow {
@@ -181,8 +181,8 @@ fn csi_26_ev_11_the_node_of_an_old_claim_is_that_of_its_allocation() {
             read_allocs: Map::from([(id(40), None)]),
             ..volume("data")
         },
-        write_claims: Map::from([(id(41), unknown(mode::WRITE))]),
-        past_claims: Map::from([(id(41), unknown(mode::WRITE))]),
+        write_claims: Map::from([(id(41), unknown(claim_mode::WRITE))]),
+        past_claims: Map::from([(id(41), unknown(claim_mode::WRITE))]),
         ..CsiVolumeRow::default()
     };
     for (ended, past) in [(vec![], vec![41]), (vec![40], vec![40, 41])] {

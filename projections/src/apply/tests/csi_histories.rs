@@ -64,7 +64,7 @@ fn is_possible(world: &World, ever: &BTreeSet<String>) {
                 "held by nobody: {claim:?}"
             );
             assert_eq!(claim.allocation_id, *alloc);
-            assert!(claim.claim < mode::GC, "nobody holds a signal");
+            assert!(claim.mode < claim_mode::GC, "nobody holds a signal");
             assert!(!claim.node_id.is_empty() && !claim.access_mode.is_empty());
             assert_ne!(claim.state, state::READY_TO_FREE);
         }
@@ -111,12 +111,12 @@ fn csi_28_csi_33_no_history_leaves_a_volume_in_an_impossible_state() {
         for alloc in 40..44 {
             world.when(CsiVolumeClaimed {
                 state: state::READY_TO_FREE,
-                ..claim(alloc, mode::WRITE, "")
+                ..claim(alloc, claim_mode::WRITE, "")
             });
         }
         world.when(CsiVolumeClaimed {
             state: state::READY_TO_FREE,
-            ..claim(40, mode::DELETE, "")
+            ..claim(40, claim_mode::DELETE, "")
         });
         let left = read::volume(&world.view(), DATA).unwrap();
         prop_assert!(left.is_none_or(|left| left.row.is_at_rest()));

@@ -18,14 +18,14 @@ fn csi_26_ev_11_a_claim_of_before_nodes_were_written_gets_that_of_its_allocation
     let world = with_volume();
     let unstated = CsiVolumeClaimed {
         allocation_id: id(41),
-        claim: mode::WRITE,
+        mode: claim_mode::WRITE,
         ..CsiVolumeClaimed::default()
     };
     let gone = CsiVolumeClaimed {
         allocation_id: id(99),
         ..unstated.clone()
     };
-    let said = CsiVolumeClaimed {
+    let stated = CsiVolumeClaimed {
         allocation_id: id(42),
         node_id: id(7),
         ..unstated.clone()
@@ -36,7 +36,7 @@ fn csi_26_ev_11_a_claim_of_before_nodes_were_written_gets_that_of_its_allocation
             read_allocs: Map::from([(id(40), None)]),
             ..volume("data")
         },
-        write_claims: Map::from([(id(41), unstated), (id(42), said), (id(99), gone)]),
+        write_claims: Map::from([(id(41), unstated), (id(42), stated), (id(99), gone)]),
         ..CsiVolumeRow::default()
     };
     let row = read::with_past_claims(&world.view(), &old).unwrap().row;
@@ -94,7 +94,7 @@ fn ev_17_volumes_are_found_by_plugin_and_by_name_as_a_scan_finds_them() {
                 }]))),
                 1 => drop(world.when(CsiVolumeClaimed {
                     volume_id: name.into(),
-                    ..claim(40 + alloc, mode::WRITE, "multi-node-multi-writer")
+                    ..claim(40 + alloc, claim_mode::WRITE, "multi-node-multi-writer")
                 })),
                 _ => drop(world.when(CsiVolumeDeregistered {
                     namespace: "default".into(),

@@ -29,24 +29,24 @@ fn csi_24_a_wider_claim_that_came_later_lets_no_second_writer_in() {
     let (one, any) = ("multi-node-single-writer", "multi-node-multi-writer");
     let text = "volume \"data\" in namespace \"default\": volume max claims reached";
     for first in [
-        claim(40, mode::WRITE, one),
-        claim(40, mode::READ, "multi-node-reader-only"),
+        claim(40, claim_mode::WRITE, one),
+        claim(40, claim_mode::READ, "multi-node-reader-only"),
     ] {
         let mut world = with_volume();
         offers_more(&mut world);
         world.given(first);
-        world.given(claim(41, mode::READ, any));
+        world.given(claim(41, claim_mode::READ, any));
         assert_eq!(raw(&world).volume.access_mode, any);
-        assert_eq!(world.refused(claim(42, mode::WRITE, any)), text);
+        assert_eq!(world.refused(claim(42, claim_mode::WRITE, any)), text);
         world.given(step(40, state::READY_TO_FREE));
-        world.given(claim(42, mode::WRITE, any));
+        world.given(claim(42, claim_mode::WRITE, any));
     }
     // A level at which the last mode alone counted replays as it was.
     let mut old = with_volume_at(CSI_LEVEL);
     offers_more(&mut old);
-    old.given(claim(40, mode::WRITE, one));
-    old.given(claim(41, mode::READ, any));
-    old.given(claim(42, mode::WRITE, any));
+    old.given(claim(40, claim_mode::WRITE, one));
+    old.given(claim(41, claim_mode::READ, any));
+    old.given(claim(42, claim_mode::WRITE, any));
     assert_eq!(raw(&old).write_claims.len(), 2);
 }
 
@@ -75,12 +75,12 @@ fn deletes(to: u8) -> CsiVolumeClaimed {
     CsiVolumeClaimed {
         allocation_id: String::new(),
         state: to,
-        ..claim(40, mode::DELETE, "")
+        ..claim(40, claim_mode::DELETE, "")
     }
 }
 
 #[test]
-fn what_only_settles_holds_nobody_up_and_is_remembered() {
+fn an_unconfirmed_detach_holds_nobody_up_and_is_remembered() {
     let mut world = with_volume();
     world.given(writes(40));
     world.given(step(40, state::NODE_DETACHED));
@@ -140,7 +140,7 @@ fn grown(to: u8, at: i64) -> CsiVolumeClaimed {
         allocation_id: String::new(),
         state: to,
         timestamp: at,
-        ..claim(40, mode::GROWN, "")
+        ..claim(40, claim_mode::GROWN, "")
     }
 }
 
@@ -164,7 +164,7 @@ fn csi_05_what_a_node_has_still_to_make_larger_is_known_and_holds_nobody_up() {
     world.given(grown(state::READY_TO_FREE, 11));
     let row = raw(&world);
     assert_eq!((row.node_expansion, row.holders().count()), (0, 1));
-    let mut old = with_volume_at(UNSURE_LEVEL);
+    let mut old = with_volume_at(UNCONFIRMED_DETACH_LEVEL);
     let text = "claim 4 with state 0 on volume \"data\" is not known";
     assert_eq!(old.refused(grown(state::CLAIMED, 7)), text);
 }
@@ -179,7 +179,7 @@ fn servers_of_before_know_neither_and_all_apply_the_same() {
     ] {
         let text = format!(
             "claim {} with state {} on volume \"data\" is not known",
-            event.claim, event.state
+            event.mode, event.state
         );
         assert_eq!(old.refused(event), text);
     }

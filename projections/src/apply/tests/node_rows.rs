@@ -25,7 +25,7 @@ fn mark(world: &World) -> EventId {
     row.unwrap().mark
 }
 
-fn requested(world: &World, number: u32) -> bool {
+fn eval_exists(world: &World, number: u32) -> bool {
     let row = world.view().get::<Evals>(&id(number)).unwrap();
     row.is_some()
 }
@@ -80,7 +80,7 @@ fn a_registration_makes_a_node_eligible_asks_for_its_jobs_and_makes_its_pool() {
     world.given(registration.clone());
     assert_eq!(get(&world).scheduling_eligibility, "eligible");
     assert_eq!(messages(&world), [("registered".to_owned(), 1)]);
-    assert!(requested(&world, 1));
+    assert!(eval_exists(&world, 1));
     let pool = |world: &World| world.view().get::<NodePools>("gpu").unwrap().unwrap();
     let made = pool(&world);
     assert_eq!((made.create_index, made.modify_index), (1, 1));
@@ -154,7 +154,7 @@ fn a_status_is_written_with_its_time_and_event_and_asks_for_the_node_s_jobs() {
     let row = get(&world);
     assert_eq!(row.identity_signing_key_id, id(4));
     assert_eq!(row.modify_index, 2);
-    assert!(requested(&world, 1));
+    assert!(eval_exists(&world, 1));
     world.given(NodeStatusUpdated {
         node_id: id(10),
         status: "ready".into(),
@@ -175,17 +175,21 @@ fn a_drain_tells_who_began_and_ended_it_and_when() {
         evals: vec![eval(1, "web", "pending")],
         ..drained(draining(5), 2)
     });
-    let said = |from, to, status: &str, by: &str| (from, to, status.to_owned(), by.to_owned());
-    assert_eq!(last_drain(&world), said(2, 2, "draining", "ann"));
+    let drain = |from, to, status: &str, by: &str| (from, to, status.to_owned(), by.to_owned());
+    assert_eq!(last_drain(&world), drain(2, 2, "draining", "ann"));
     assert_eq!(mark(&world), event_id(world.index));
-    assert!(requested(&world, 1));
+    assert!(eval_exists(&world, 1));
     world.given(drained(draining(9), 3));
-    assert_eq!(last_drain(&world), said(2, 3, "draining", "ann"), "changed");
+    assert_eq!(
+        last_drain(&world),
+        drain(2, 3, "draining", "ann"),
+        "changed"
+    );
     world.given(NodeDrainUpdated {
         updated_by: "bob".into(),
         ..drained(DrainUpdate::default(), 4)
     });
-    assert_eq!(last_drain(&world), said(2, 4, "canceled", "bob"));
+    assert_eq!(last_drain(&world), drain(2, 4, "canceled", "bob"));
     let row = get(&world);
     assert!(row.drain_strategy.is_none());
     assert_eq!(
@@ -193,9 +197,9 @@ fn a_drain_tells_who_began_and_ended_it_and_when() {
         "unless it is asked"
     );
     world.given(drained(DrainUpdate::default(), 5));
-    assert_eq!(last_drain(&world), said(2, 4, "canceled", "bob"), "over");
+    assert_eq!(last_drain(&world), drain(2, 4, "canceled", "bob"), "over");
     world.given(drained(draining(5), 6));
-    assert_eq!(last_drain(&world), said(6, 6, "draining", ""), "another");
+    assert_eq!(last_drain(&world), drain(6, 6, "draining", ""), "another");
 }
 
 #[test]
@@ -205,8 +209,8 @@ fn a_drain_that_was_under_way_before_drains_were_kept_is_kept_from_then_on() {
     old.drain_strategy = draining(5).drain_strategy;
     world.given(registered(old));
     world.given(drained(draining(9), 7));
-    let said = (7, 7, "draining".to_owned(), String::new());
-    assert_eq!(last_drain(&world), said);
+    let undone = (7, 7, "draining".to_owned(), String::new());
+    assert_eq!(last_drain(&world), undone);
 }
 
 #[test]
@@ -249,7 +253,7 @@ fn eligibility_is_set_with_its_event_and_asks_for_the_node_s_jobs() {
         let last = messages(&world).pop();
         assert_eq!(last, Some((eligibility.to_owned(), world.index)));
         assert_eq!(state(&world).modify_index, world.index);
-        assert!(requested(&world, at));
+        assert!(eval_exists(&world, at));
     }
 }
 
@@ -264,7 +268,7 @@ fn what_is_held_on_a_node_is_counted_when_it_comes_back() {
         node_ids: vec![id(10)],
         evals: vec![eval(1, "web", "pending")],
     });
-    assert!(requested(&world, 1));
+    assert!(eval_exists(&world, 1));
     assert!(world.view().get::<NodeStates>(&id(10)).unwrap().is_none());
     world.given(super::allocs::update(41, "failed"));
     world.given(registered(node(10)));

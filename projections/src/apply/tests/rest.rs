@@ -144,12 +144,12 @@ fn var_09_what_a_snapshot_brings_is_as_large_as_its_quota_says() {
         let rows = view.scan::<Variables>(crate::Scan::all());
         rows.map(|row| row.unwrap().data.len()).sum()
     };
-    let said = |view: &crate::View| {
+    let quota_size = |view: &crate::View| {
         let row = view.get::<VariableQuotas>("default").unwrap();
         row.map(|row| row.size)
     };
     assert_eq!(
-        (counted(&other.view()), said(&other.view())),
+        (counted(&other.view()), quota_size(&other.view())),
         (35, Some(35))
     );
     // It goes on from there.
@@ -158,7 +158,10 @@ fn var_09_what_a_snapshot_brings_is_as_large_as_its_quota_says() {
     writer
         .apply(&[recorded(index, event.into(), Vec::new())])
         .unwrap();
-    assert_eq!((counted(&other.view()), said(&other.view())), (5, Some(5)));
+    assert_eq!(
+        (counted(&other.view()), quota_size(&other.view())),
+        (5, Some(5))
+    );
 }
 
 #[test]

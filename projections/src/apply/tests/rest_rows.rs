@@ -159,20 +159,20 @@ fn one_key_is_active_and_the_others_are_as_they_were() {
         let meta = &key.meta;
         (meta.state.clone(), meta.create_index, meta.modify_index)
     };
-    let said = |state: &str, created, modified| (state.to_owned(), created, modified);
+    let key_state = |state: &str, created, modified| (state.to_owned(), created, modified);
     world.given(key(1, "active", 1));
     world.given(key(2, "inactive", 2));
     world.given(key(3, "rekeying", 3));
-    assert_eq!(reported(&world, 1), said("active", 1, 1));
+    assert_eq!(reported(&world, 1), key_state("active", 1, 1));
     world.given(key(2, "active", 0));
-    assert_eq!(reported(&world, 2), said("active", 2, 4));
+    assert_eq!(reported(&world, 2), key_state("active", 2, 4));
     assert_eq!(get(&world, 2).public_key, Base64::from(vec![2; 32]), "kept");
-    assert_eq!(reported(&world, 1), said("inactive", 1, 4));
-    assert_eq!(reported(&world, 3), said("rekeying", 3, 3));
+    assert_eq!(reported(&world, 1), key_state("inactive", 1, 4));
+    assert_eq!(reported(&world, 3), key_state("rekeying", 3, 3));
     world.given(RootKeyUpserted {
         rekey: true,
         ..key(4, "active", 4)
     });
-    assert_eq!(reported(&world, 2), said("rekeying", 2, 5));
-    assert_eq!(reported(&world, 1), said("inactive", 1, 4));
+    assert_eq!(reported(&world, 2), key_state("rekeying", 2, 5));
+    assert_eq!(reported(&world, 1), key_state("inactive", 1, 4));
 }

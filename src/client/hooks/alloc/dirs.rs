@@ -254,11 +254,11 @@ mod tests {
             let last: Allocation = reported.lock().clone().unwrap();
             assert_eq!(last.client_status, "complete");
             let mut events = last.task_states["web"].events.iter();
-            let said = events.find(|event| event.r#type == "Task hook message");
-            let said = said.map(|event| event.message.as_str());
+            let message = events.find(|event| event.r#type == "Task hook message");
+            let message = message.map(|event| event.message.as_str());
             let text = "migrate_disk: allocation 22222222-2222-3333-4444-555555555555 is not on \
                         this node: its data was not taken over";
-            assert_eq!(said, requested.then_some(text));
+            assert_eq!(message, requested.then_some(text));
         }
     }
 

@@ -40,7 +40,7 @@ struct StatsShared {
     /// By task; nothing where the driver measures nothing.
     samples: watch::Sender<BTreeMap<String, Option<TaskResourceUsage>>>,
     /// When samples were requested last, unix nanoseconds.
-    requested: watch::Sender<i64>,
+    requested_at: watch::Sender<i64>,
 }
 
 impl Usage {
@@ -51,7 +51,7 @@ impl Usage {
 
     /// A caller wants to know: samples come often from now on.
     pub fn ask(&self, now: i64) {
-        self.0.requested.send_replace(now);
+        self.0.requested_at.send_replace(now);
     }
 
     /// Waits until there are samples of all these tasks from then on.
@@ -70,7 +70,7 @@ impl Usage {
     }
 
     fn is_wanted(&self, now: i64) -> bool {
-        now.saturating_sub(*self.0.requested.borrow()) < PATIENCE
+        now.saturating_sub(*self.0.requested_at.borrow()) < PATIENCE
     }
 
     fn put(&self, task: &str, sample: Option<TaskResourceUsage>) {
@@ -200,7 +200,7 @@ impl Follow {
     }
 
     async fn stream(&self) -> Left {
-        let mut requested = self.usage.0.requested.subscribe();
+        let mut requested = self.usage.0.requested_at.subscribe();
         let wanted = self.usage.is_wanted(self.clock.now());
         let interval = if wanted { self.interval } else { UNREQUESTED };
         let mut samples = self.running.stats(interval);

@@ -85,7 +85,7 @@ async fn plg_09_servers_reach_plugins_and_what_they_refuse_is_told_in_their_word
 #[tokio::test]
 async fn csi_05_a_plugin_that_makes_used_volumes_no_larger_is_not_asked_to() {
     let (world, csi, fake) = World::ready().await;
-    let requested = |in_use: bool| ControllerExpandVolumeRequest {
+    let expand_request = |in_use: bool| ControllerExpandVolumeRequest {
         plugin_id: "p".to_owned(),
         external_volume_id: "far-vol".to_owned(),
         required_bytes: 10,
@@ -93,7 +93,7 @@ async fn csi_05_a_plugin_that_makes_used_volumes_no_larger_is_not_asked_to() {
         ..ControllerExpandVolumeRequest::default()
     };
     let expand =
-        async |in_use: bool| call::<ControllerExpandVolume>(&csi, &requested(in_use)).await;
+        async |in_use: bool| call::<ControllerExpandVolume>(&csi, &expand_request(in_use)).await;
     let count = || seen(&fake, "ControllerExpand").len();
     expand(true).await.unwrap();
     assert_eq!(count(), 1, "others are called");

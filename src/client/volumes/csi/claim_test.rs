@@ -6,7 +6,7 @@ use drover_testkit::{LONG, eventually, so};
 use futures_util::FutureExt;
 use serde_json::{Value, json};
 
-use super::claim::{CsiHook, requested};
+use super::claim::{CsiHook, claim_requests};
 use super::registry::PluginKind;
 use super::testing::{World, call, detaching, found, left, seen, user};
 use super::*;
@@ -18,7 +18,7 @@ async fn cl_19_cl_27_an_allocation_waits_for_its_claim_and_its_mount_and_gives_t
     let world = World::new();
     let csi = world.csi();
     let alloc = user(&Value::Null);
-    let volumes = requested(&alloc);
+    let volumes = claim_requests(&alloc);
     assert_eq!(volumes.len(), 1, "the volume of the host is not claimed");
     let hook = CsiHook::new(&csi, volumes);
     let given = world.given(alloc);

@@ -41,9 +41,9 @@ async fn left(csi: &Csi) -> Live {
 }
 
 /// How often the plugin was called to give a volume back.
-fn requested(fake: &Fake, remote: &str) -> usize {
-    let requested = seen(fake, "NodeUnpublish");
-    requested.iter().filter(|one| one.contains(remote)).count()
+fn unpublish_calls(fake: &Fake, remote: &str) -> usize {
+    let calls = seen(fake, "NodeUnpublish");
+    calls.iter().filter(|one| one.contains(remote)).count()
 }
 
 #[tokio::test]
@@ -64,7 +64,10 @@ async fn a_volume_that_hangs_is_asked_back_once_and_holds_up_no_other() {
     // The call continues, and no other stands in line behind it.
     assert!(round().await, "it is left");
     assert_eq!(
-        (requested(&fake, "far-x"), requested(&fake, "far-y")),
+        (
+            unpublish_calls(&fake, "far-x"),
+            unpublish_calls(&fake, "far-y")
+        ),
         (1, 1)
     );
 }

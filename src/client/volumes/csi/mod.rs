@@ -150,7 +150,7 @@ impl Csi {
     pub fn alloc_hook(self: &Arc<Self>) -> MakeAllocHook {
         let csi = Arc::clone(self);
         Arc::new(move |_, alloc| {
-            let volumes = claim::requested(alloc);
+            let volumes = claim::claim_requests(alloc);
             let hook =
                 || Box::new(claim::CsiHook::new(&csi, volumes.clone())) as Box<dyn AllocHook>;
             (!volumes.is_empty()).then(hook)

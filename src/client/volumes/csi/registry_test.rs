@@ -26,15 +26,18 @@ async fn mod_08_plugins_are_known_by_name_and_part_and_again_after_a_restart() {
         csi.described().now_or_never().is_some()
     };
     assert!(hears(&csi) && !hears(&csi));
-    let requested = |csi: &Csi, part| {
+    let found_alloc = |csi: &Csi, part| {
         let found = csi.registry.find(part, "p").into_iter().next();
         found.map(|live| live.instance.alloc)
     };
     // PLG-11: the newest that is healthy, during an update.
-    assert_eq!(requested(&csi, CsiPart::Node), Some("old".to_owned()));
+    assert_eq!(found_alloc(&csi, CsiPart::Node), Some("old".to_owned()));
     assert!(csi.registry.update(("new", "t"), found(true)).await);
-    assert_eq!(requested(&csi, CsiPart::Node), Some("new".to_owned()));
-    assert_eq!(requested(&csi, CsiPart::Controller), Some("old".to_owned()));
+    assert_eq!(found_alloc(&csi, CsiPart::Node), Some("new".to_owned()));
+    assert_eq!(
+        found_alloc(&csi, CsiPart::Controller),
+        Some("old".to_owned())
+    );
     assert!(csi.part(CsiPart::Node, "other").await.is_err());
 
     // A new agent, which knows one of the two allocations.
@@ -44,7 +47,7 @@ async fn mod_08_plugins_are_known_by_name_and_part_and_again_after_a_restart() {
         .await
         .unwrap();
     let later = world.restarted();
-    assert_eq!(requested(&later, CsiPart::Node), Some("old".to_owned()));
+    assert_eq!(found_alloc(&later, CsiPart::Node), Some("old".to_owned()));
     assert_eq!(later.registry.all().len(), 1);
     // Nothing is done with it before it has reported what it can.
     assert!(later.part(CsiPart::Node, "p").await.is_err());

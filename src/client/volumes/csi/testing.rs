@@ -13,7 +13,7 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::claim::{CsiHook, MountedVolume, MountedVolumes, requested};
+use super::claim::{CsiHook, MountedVolume, MountedVolumes, claim_requests};
 use super::registry::{Instance, PluginKind, PluginProbe};
 use super::*;
 use crate::alloc_dir::AllocDir;
@@ -210,7 +210,7 @@ impl World {
 
     /// The hook of an allocation, and what its calls are given.
     pub(super) fn hook(&self, csi: &Arc<Csi>, alloc: Allocation) -> (CsiHook, AllocGiven) {
-        let hook = CsiHook::new(csi, requested(&alloc));
+        let hook = CsiHook::new(csi, claim_requests(&alloc));
         (hook, self.given(alloc))
     }
 

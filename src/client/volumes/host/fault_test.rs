@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::host_test::{ONE, PLUGIN, TWO, Used, World, certs, requested, unrequested};
+use super::host_test::{ONE, PLUGIN, TWO, Used, World, certs, create_request, delete_request};
 use super::*;
 use crate::journal::{JournalError, NoJournal};
 use crate::volumes::look::lost;
@@ -46,7 +46,7 @@ async fn a_volume_whose_storage_is_lost_can_be_deleted_all_the_same() {
     let _lost = lost(&there).await;
     let mut again = Box::pin(volumes.again(ONE));
     assert!(again.as_mut().now_or_never().is_none(), "it looks");
-    let deleted = timeout(LONG, volumes.delete(unrequested(ONE, "data", "")));
+    let deleted = timeout(LONG, volumes.delete(delete_request(ONE, "data", "")));
     deleted.await.expect("nothing waits for a look").unwrap();
     assert_eq!(world.offers(), [certs()]);
 }
@@ -85,7 +85,10 @@ async fn after_the_machine_was_off_a_volume_is_offered_once_it_is_there_and_wait
     let world = World::new();
     world.plugin("zfs", PLUGIN);
     let volumes = world.start();
-    volumes.create(requested(ONE, "data", "zfs")).await.unwrap();
+    volumes
+        .create(create_request(ONE, "data", "zfs"))
+        .await
+        .unwrap();
     assert_eq!(world.offers().len(), 2);
     of_another_boot(&volumes, ONE).await;
     drop(volumes);
@@ -133,7 +136,10 @@ async fn what_a_plugin_made_stays_the_plugins_when_it_is_registered() {
     let world = World::new();
     world.plugin("zfs", PLUGIN);
     let volumes = world.start();
-    let made = volumes.create(requested(ONE, "data", "zfs")).await.unwrap();
+    let made = volumes
+        .create(create_request(ONE, "data", "zfs"))
+        .await
+        .unwrap();
     let elsewhere = registering(ONE, "data", world.tmp.path());
     let refused = volumes.register(elsewhere).await.unwrap_err();
     let text = format!(
@@ -163,7 +169,7 @@ async fn what_cannot_be_undone_stays_known_so_that_it_can_be_deleted() {
     std::fs::write(world.volumes().join("fails"), "").unwrap();
     let volumes = world.start();
     let error = volumes
-        .create(requested(ONE, "data", "zfs"))
+        .create(create_request(ONE, "data", "zfs"))
         .await
         .unwrap_err();
     assert_eq!(
@@ -179,7 +185,7 @@ async fn what_cannot_be_undone_stays_known_so_that_it_can_be_deleted() {
     assert!(volumes.kept_of(ONE).is_some() && !volumes.journal.load().is_empty());
     world.plugin("zfs", PLUGIN);
     volumes
-        .delete(unrequested(ONE, "data", "zfs"))
+        .delete(delete_request(ONE, "data", "zfs"))
         .await
         .unwrap();
     assert!(volumes.journal.load().is_empty());
@@ -219,7 +225,7 @@ async fn a_volume_that_cannot_be_kept_is_not_left_behind() {
     let journal: Arc<dyn Journal> = Arc::new(Full(Mutex::new(1)));
     let volumes = HostVolumes::restore(&world.settings, &world.node, &journal);
     let error = volumes
-        .create(requested(ONE, "data", "zfs"))
+        .create(create_request(ONE, "data", "zfs"))
         .await
         .unwrap_err();
     assert_eq!(error.code, Code::Refused, "nothing is left: {error:?}");
@@ -239,8 +245,11 @@ async fn a_volume_is_deleted_once_servers_send_nobody_more_to_it() {
     world.plugin("zfs", PLUGIN);
     let volumes = world.start();
     let used = Used::by(&volumes, "here");
-    volumes.create(requested(ONE, "data", "zfs")).await.unwrap();
-    let delete = || volumes.delete(unrequested(ONE, "data", "zfs"));
+    volumes
+        .create(create_request(ONE, "data", "zfs"))
+        .await
+        .unwrap();
+    let delete = || volumes.delete(delete_request(ONE, "data", "zfs"));
     // An allocation that is here already is seen before anything is reported.
     let refused = delete().await.unwrap_err();
     assert_eq!(
@@ -282,7 +291,7 @@ fn what_two_describe_at_once_is_told_whole() {
                 let (start, volumes) = (&start, &volumes);
                 scope.spawn(move || {
                     volumes.held.lock().remove(id);
-                    let mut requested = requested(id, name, "");
+                    let mut requested = create_request(id, name, "");
                     requested.name = format!("{name}-{round}");
                     let kept = JournaledVolume {
                         requested,

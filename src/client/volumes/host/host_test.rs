@@ -147,7 +147,7 @@ impl World {
     }
 }
 
-pub(super) fn requested(id: &str, name: &str, plugin: &str) -> ClientHostVolumeCreateRequest {
+pub(super) fn create_request(id: &str, name: &str, plugin: &str) -> ClientHostVolumeCreateRequest {
     ClientHostVolumeCreateRequest {
         id: id.into(),
         name: name.into(),
@@ -159,8 +159,8 @@ pub(super) fn requested(id: &str, name: &str, plugin: &str) -> ClientHostVolumeC
     }
 }
 
-pub(super) fn unrequested(id: &str, name: &str, plugin: &str) -> ClientHostVolumeDeleteRequest {
-    undoing(&requested(id, name, plugin))
+pub(super) fn delete_request(id: &str, name: &str, plugin: &str) -> ClientHostVolumeDeleteRequest {
+    undoing(&create_request(id, name, plugin))
 }
 
 pub(super) fn certs() -> (String, String, String) {
@@ -178,7 +178,7 @@ async fn a_volume_is_made_offered_found_again_and_deleted() {
     );
     volumes.described().await;
     let made = volumes
-        .create(requested(ONE, "data", "mkdir"))
+        .create(create_request(ONE, "data", "mkdir"))
         .await
         .unwrap();
     let path = world.volumes().join(ONE);
@@ -190,7 +190,7 @@ async fn a_volume_is_made_offered_found_again_and_deleted() {
     // The same again is the same.
     assert_eq!(
         volumes
-            .create(requested(ONE, "data", "mkdir"))
+            .create(create_request(ONE, "data", "mkdir"))
             .await
             .unwrap(),
         made
@@ -204,13 +204,13 @@ async fn a_volume_is_made_offered_found_again_and_deleted() {
     Arc::clone(&volumes).resume().await;
     assert!(path.join("kept").exists());
     volumes
-        .delete(unrequested(ONE, "data", "mkdir"))
+        .delete(delete_request(ONE, "data", "mkdir"))
         .await
         .unwrap();
     assert_eq!(world.offers(), [certs()]);
     assert!(!path.exists());
     volumes
-        .delete(unrequested(ONE, "data", "mkdir"))
+        .delete(delete_request(ONE, "data", "mkdir"))
         .await
         .unwrap();
     drop(volumes);
@@ -232,7 +232,7 @@ async fn a_plugin_is_told_all_it_needs_and_nothing_else() {
     );
     let attributes = world.node.lock().attributes.len();
     assert_eq!(attributes, 2, "mkdir and zfs");
-    let mut requested = requested(ONE, "data", "zfs");
+    let mut requested = create_request(ONE, "data", "zfs");
     requested.parameters = Map::from([("key", "a \"value\"".to_owned())]);
     let made = volumes.create(requested.clone()).await.unwrap();
     assert_eq!(made.bytes, 4096);
@@ -273,7 +273,7 @@ async fn what_cannot_be_made_leaves_nothing_and_says_why() {
     std::fs::write(world.volumes().join("fails"), "").unwrap();
     let volumes = world.start();
     let refused = volumes
-        .create(requested(ONE, "data", "zfs"))
+        .create(create_request(ONE, "data", "zfs"))
         .await
         .unwrap_err();
     assert_eq!(
@@ -285,18 +285,21 @@ async fn what_cannot_be_made_leaves_nothing_and_says_why() {
     assert_eq!(world.offers(), [certs()]);
     assert!(volumes.journal.load().is_empty());
     for (requested, text) in [
-        (requested(ONE, "data", "none"), "no such plugin: \"none\""),
         (
-            requested(ONE, "data", "../plugins/zfs"),
+            create_request(ONE, "data", "none"),
+            "no such plugin: \"none\"",
+        ),
+        (
+            create_request(ONE, "data", "../plugins/zfs"),
             "no such plugin: \"../plugins/zfs\"",
         ),
         (
-            requested("../../x", "data", "mkdir"),
+            create_request("../../x", "data", "mkdir"),
             "invalid volume ID \"../../x\"",
         ),
-        (requested(ONE, "", "mkdir"), "invalid volume name \"\""),
+        (create_request(ONE, "", "mkdir"), "invalid volume name \"\""),
         (
-            requested(ONE, "a/b", "mkdir"),
+            create_request(ONE, "a/b", "mkdir"),
             "invalid volume name \"a/b\"",
         ),
     ] {
@@ -305,13 +308,21 @@ async fn what_cannot_be_made_leaves_nothing_and_says_why() {
     }
     // What was there stays as it was when a change of it fails.
     std::fs::remove_file(world.volumes().join("fails")).unwrap();
-    volumes.create(requested(ONE, "data", "zfs")).await.unwrap();
+    volumes
+        .create(create_request(ONE, "data", "zfs"))
+        .await
+        .unwrap();
     let before = world.offers();
     std::fs::write(world.volumes().join("fails"), "").unwrap();
-    assert!(volumes.create(requested(ONE, "data", "zfs")).await.is_err());
+    assert!(
+        volumes
+            .create(create_request(ONE, "data", "zfs"))
+            .await
+            .is_err()
+    );
     assert_eq!(world.offers(), before);
     assert!(world.volumes().join("own-data").exists());
-    let other = volumes.create(requested(TWO, "data", "mkdir")).await;
+    let other = volumes.create(create_request(TWO, "data", "mkdir")).await;
     let text = "this node has another volume with the name \"data\"";
     assert_eq!(other.unwrap_err().message, text);
 }
@@ -322,10 +333,10 @@ async fn hostile(text: &str, limit: Duration) -> (World, String) {
     world.plugin("evil", &format!("#!/bin/sh\n{text}\n"));
     let volumes = world.start();
     let file = world.tmp.path().join("plugins/evil");
-    let said = volumes.plugins.run(&file, "create", &[], limit).await;
-    let text = said.map_or_else(
+    let result = volumes.plugins.run(&file, "create", &[], limit).await;
+    let text = result.map_or_else(
         |error| error.to_string(),
-        |said| format!("answer of {}", said.len()),
+        |answer| format!("answer of {}", answer.len()),
     );
     (world, text)
 }
@@ -375,7 +386,7 @@ async fn a_plugin_that_is_late_or_says_too_much_is_killed_with_all_it_started() 
 
 #[tokio::test]
 async fn an_answer_that_makes_no_sense_is_refused() {
-    for (said, text) in [
+    for (answer, text) in [
         ("x", "its answer is not as it should be"),
         ("{\"bytes\": 5}", "its answer is not as it should be"),
         ("{\"path\": \"data\"}", "it answered with no absolute path"),
@@ -389,9 +400,9 @@ async fn an_answer_that_makes_no_sense_is_refused() {
         ),
     ] {
         let world = World::new();
-        world.plugin("evil", &format!("#!/bin/sh\nprintf '%s' '{said}'\n"));
+        world.plugin("evil", &format!("#!/bin/sh\nprintf '%s' '{answer}'\n"));
         let volumes = world.start();
-        let refused = volumes.create(requested(ONE, "data", "evil")).await;
+        let refused = volumes.create(create_request(ONE, "data", "evil")).await;
         let refused = refused.unwrap_err().message;
         assert!(refused.contains(text), "{refused}");
         assert_eq!(world.offers(), [certs()]);
@@ -407,7 +418,7 @@ async fn a_call_that_was_cut_off_is_made_again_when_the_agent_starts() {
     {
         // The agent dies after the intent is kept, and before the plugin has answered.
         let volumes = world.start();
-        let requested = requested(ONE, "data", "zfs");
+        let requested = create_request(ONE, "data", "zfs");
         volumes.take(&requested).unwrap();
         let kept = volumes.kept_of(ONE).unwrap();
         volumes.keep(&kept).await.unwrap();
@@ -450,14 +461,17 @@ async fn a_volume_in_use_is_not_deleted_and_a_registered_one_stays_where_it_is()
     volumes.register(register.clone()).await.unwrap();
     assert_eq!(world.offers().len(), 2);
     let refused = volumes
-        .delete(unrequested(ONE, "data", ""))
+        .delete(delete_request(ONE, "data", ""))
         .await
         .unwrap_err();
     let text = format!("volume {ONE} in use by allocations: [a1]");
     assert_eq!(refused.message, text);
     assert_eq!(world.offers().len(), 2, "it is offered again");
     used.here.lock().clear();
-    volumes.delete(unrequested(ONE, "data", "")).await.unwrap();
+    volumes
+        .delete(delete_request(ONE, "data", ""))
+        .await
+        .unwrap();
     assert_eq!(world.offers(), [certs()]);
     assert!(there.exists());
     // One with a name of the configuration stands before that.

@@ -31,7 +31,7 @@ const VARIABLE: &str = "NOMAD_VOLUME_";
 /// The hook's name.
 const NAME: &str = "volumes";
 /// What it keeps once it has reported that labels are not set.
-const SAID: &str = "unlabelled";
+const UNLABELLED: &str = "unlabelled";
 
 /// Mounts the volumes of hosts, and those that the allocation claimed.
 pub struct VolumeHook;
@@ -59,7 +59,7 @@ impl TaskHook for VolumeHook {
             let (mut answer, unlabelled) = mounted(given, Host::here())?;
             if !unlabelled.is_empty() {
                 say_once(given, kept, &unlabelled);
-                answer.kept = json!(SAID);
+                answer.kept = json!(UNLABELLED);
             }
             Ok(answer)
         }
@@ -69,7 +69,7 @@ impl TaskHook for VolumeHook {
 
 /// Reports which labels are not set, unless that was reported before an earlier start.
 fn say_once(given: &TaskGiven, kept: &Value, unlabelled: &[String]) {
-    if kept != SAID {
+    if kept != UNLABELLED {
         let (now, text) = (given.clock.now(), unlabelled.join("; "));
         (given.emit)(events::hook_message(now, NAME, &text));
     }
@@ -252,7 +252,7 @@ fn device(mount: Mount) -> Device {
         host_path: mount.host_path,
         task_path: mount.task_path,
         permissions: if mount.read_only { "r" } else { "rw" }.to_owned(),
-        is_mount: mount.is_mount,
+        require_mount_point: mount.require_mount_point,
     }
 }
 
@@ -279,7 +279,7 @@ fn mount(
         host_path: held.path,
         task_path: destination.into(),
         read_only: request.read_only || mount.read_only,
-        is_mount: held.is_mount,
+        require_mount_point: held.is_mount,
         propagation: propagation
             .ok_or_else(|| format!("no propagation mode {:?}", mount.propagation_mode))?,
         selinux_label: label.to_owned(),

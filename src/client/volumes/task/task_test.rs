@@ -223,8 +223,8 @@ async fn that_a_host_has_no_selinux_is_said_before_the_first_start_alone() {
         &host("data", false, false),
         &mount,
     );
-    let said = Arc::new(Mutex::new(Vec::new()));
-    let heard = Arc::clone(&said);
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&reported);
     given.emit = Arc::new(move |event| heard.lock().push((event.r#type, event.display_message)));
     let first = VolumeHook.prestart(&given, &Value::Null).await.unwrap();
     let second = VolumeHook.prestart(&given, &first.kept).await.unwrap();
@@ -232,5 +232,5 @@ async fn that_a_host_has_no_selinux_is_said_before_the_first_start_alone() {
     let text = "volumes: SELinux label \"z\" of volume \"my-data\" is not set: this host has no \
                 SELinux";
     let once = ("Task hook message".to_owned(), text.to_owned());
-    assert_eq!(*said.lock(), [once]);
+    assert_eq!(*reported.lock(), [once]);
 }

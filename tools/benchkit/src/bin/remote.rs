@@ -189,7 +189,7 @@ fn pour(agent: &Agent, alloc: &str) -> Result<f64> {
         socket.send(frame.clone())?;
     }
     socket.send(Message::text(r#"{"stdin":{"close":true}}"#))?;
-    let mut said = Vec::new();
+    let mut output = Vec::new();
     loop {
         let message = socket.read()?;
         if let Message::Close(frame) = &message {
@@ -200,15 +200,18 @@ fn pour(agent: &Agent, alloc: &str) -> Result<f64> {
         }
         let frame: Value = serde_json::from_str(message.to_text()?)?;
         if let Some(data) = frame["stdout"]["data"].as_str() {
-            said.extend(Base64::decode(data).context("base64")?);
+            output.extend(Base64::decode(data).context("base64")?);
         }
         if frame["exited"] == true {
             break;
         }
     }
     let took = start.elapsed().as_secs_f64();
-    let (said, sent) = (String::from_utf8_lossy(&said), pieces * size);
-    ensure!(said.trim() == sent.to_string(), "{said:?} of {sent} bytes");
+    let (output, sent) = (String::from_utf8_lossy(&output), pieces * size);
+    ensure!(
+        output.trim() == sent.to_string(),
+        "{output:?} of {sent} bytes"
+    );
     Ok(sent as f64 / 1e6 / took)
 }
 

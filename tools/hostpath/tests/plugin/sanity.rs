@@ -38,13 +38,13 @@ fn proven(kind: &str, words: &[&str], more: &[&str]) {
         .args(more)
         .output()
         .expect("as the test needs it");
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{what}:\n{said}");
-    let ran = said.lines().find(|line| line.starts_with("Ran "));
+    let printed = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{what}:\n{printed}");
+    let ran = printed.lines().find(|line| line.starts_with("Ran "));
     let ran = ran.and_then(|line| line.split(' ').nth(1)?.parse::<u32>().ok());
     assert!(
         ran.is_some_and(|ran| ran > 50),
-        "{what}: hardly any ran:\n{said}"
+        "{what}: hardly any ran:\n{printed}"
     );
     // What the plugin says it did, it did.
     let left = std::fs::read_to_string("/proc/self/mountinfo").expect("as the test needs it");

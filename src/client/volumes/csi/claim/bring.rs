@@ -205,7 +205,7 @@ fn request(given: &AllocGiven, requested: &ClaimRequest) -> CsiVolumeClaimReques
         allocation_id: given.alloc.id.clone(),
         node_id: given.node.id.clone(),
         external_node_id: String::new(),
-        claim: requested.mode(),
+        mode: requested.mode(),
         access_mode: requested.request.access_mode.clone(),
         attachment_mode: requested.request.attachment_mode.clone(),
         state: state::CLAIMED,

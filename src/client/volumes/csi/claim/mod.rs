@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use drover_csi::mounts::{self, Mounted};
-use drover_events::csi::mode;
+use drover_events::csi::claim_mode;
 use drover_events::model::status::volume_type;
 use drover_events::model::{Allocation, VolumeRequest};
 use futures_util::FutureExt;
@@ -33,14 +33,14 @@ pub(super) struct ClaimRequest {
 impl ClaimRequest {
     fn mode(&self) -> u8 {
         match self.request.read_only {
-            true => mode::READ,
-            false => mode::WRITE,
+            true => claim_mode::READ,
+            false => claim_mode::WRITE,
         }
     }
 }
 
 /// The CSI volumes that an allocation requests, by their names in the group.
-pub(super) fn requested(alloc: &Allocation) -> Vec<ClaimRequest> {
+pub(super) fn claim_requests(alloc: &Allocation) -> Vec<ClaimRequest> {
     let requests = alloc
         .group()
         .into_iter()

@@ -130,9 +130,9 @@ impl Plugins {
     }
 
     async fn fingerprint(&self, file: &Path) -> Result<String, PluginError> {
-        let said = self.run(file, "fingerprint", &[], FINGERPRINT).await?;
-        let said: Fingerprint = decode(file, &said)?;
-        let version = said.version;
+        let answer = self.run(file, "fingerprint", &[], FINGERPRINT).await?;
+        let answer: Fingerprint = decode(file, &answer)?;
+        let version = answer.version;
         let part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '+' | '_');
         match (1..=64).contains(&version.len()) && version.chars().all(part) {
             true => Ok(version),
@@ -167,8 +167,8 @@ impl Plugins {
             ("DHV_CAPACITY_MAX_BYTES", &most),
             ("DHV_PARAMETERS", &parameters),
         ];
-        let said = self.run(file, "create", &reported, WORK).await?;
-        let made: Made = decode(file, &said)?;
+        let answer = self.run(file, "create", &reported, WORK).await?;
+        let made: Made = decode(file, &answer)?;
         let wrong = match made.path.as_str() {
             path if !path.starts_with('/') => Some("no absolute path"),
             path if path.len() > 4096 || path.contains('\0') => Some("no path"),
@@ -212,8 +212,8 @@ fn failed(file: &Path, what: impl std::fmt::Display) -> PluginError {
     PluginError::new(format!("plugin {name:?}: {what}"))
 }
 
-fn decode<T: serde::de::DeserializeOwned>(file: &Path, said: &[u8]) -> Result<T, PluginError> {
-    serde_json::from_slice(said)
+fn decode<T: serde::de::DeserializeOwned>(file: &Path, answer: &[u8]) -> Result<T, PluginError> {
+    serde_json::from_slice(answer)
         .map_err(|error| failed(file, format!("its answer is not as it should be: {error}")))
 }
 

@@ -36,8 +36,8 @@ pub(crate) fn listed(drover: &Path, dir: &Path, allocs: usize) -> Result<()> {
     let _nodes = nodes(drover, &setup)?;
     fill(&agent, &root, allocs)?;
     let narrow = narrow(&agent, &root)?;
-    let (mut whole, all) = requested(&agent, &root)?;
-    let (mut part, seen) = requested(&agent, &narrow)?;
+    let (mut whole, all) = measure(&agent, &root)?;
+    let (mut part, seen) = measure(&agent, &narrow)?;
     // What was placed anew for a node that was late is there twice.
     ensure!(
         all >= allocs && (allocs / NAMESPACES..all / 10).contains(&seen),
@@ -123,7 +123,7 @@ fn narrow(agent: &Agent, root: &str) -> Result<String> {
 }
 
 /// The list of all namespaces as this token sees it: how long it took, how many rows.
-fn requested(agent: &Agent, token: &str) -> Result<(Run, usize)> {
+fn measure(agent: &Agent, token: &str) -> Result<(Run, usize)> {
     let path = "/v1/allocations?namespace=*";
     let one = |http: &mut Http, _| {
         let answer = http.get(path)?;

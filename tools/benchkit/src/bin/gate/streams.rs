@@ -47,10 +47,10 @@ fn clients(addr: &str, streams: usize, connections: usize) -> Result<Clients> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()?;
-    let said = child.stdout.take().context("its output")?;
+    let stdout = child.stdout.take().context("its output")?;
     let clients = Clients(child);
     let mut line = String::new();
-    BufReader::new(said).read_line(&mut line)?;
+    BufReader::new(stdout).read_line(&mut line)?;
     ensure!(line.trim() == "held", "the clients say {line:?}");
     Ok(clients)
 }

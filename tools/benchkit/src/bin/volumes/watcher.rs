@@ -225,7 +225,7 @@ fn hold(leader: &Leader, number: usize) -> Result<()> {
         allocation_id: sample::uuid(1, number as u64),
         node_id: fixtures::node(number % NODES).id,
         external_node_id: fixtures::node(number % NODES).id,
-        claim: 1,
+        mode: 1,
         access_mode: "single-node-writer".into(),
         attachment_mode: "file-system".into(),
         timestamp: 1,

@@ -15,8 +15,8 @@ const HEADERS: [&str; 2] = ["X-Consul-Token", "X-Vault-Token"];
 
 /// The headers of a request that nothing acts on.
 pub(super) fn headers(headers: &HeaderMap) -> impl Iterator<Item = String> + '_ {
-    let said = |name: &&str| headers.get(*name).is_some_and(|value| !value.is_empty());
-    HEADERS.into_iter().filter(said).map(header)
+    let is_set = |name: &&str| headers.get(*name).is_some_and(|value| !value.is_empty());
+    HEADERS.into_iter().filter(is_set).map(header)
 }
 
 /// How a header is named among what was ignored.

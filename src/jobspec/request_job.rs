@@ -286,8 +286,8 @@ mod tests {
             "ID": "web", &long: 1, "TaskGroups": [{ &long: true, "Volumes": labelled,
             "Tasks": [config] }],
         }});
-        let said = ParsedJob(job(&body.to_string()).expect("reads"));
-        let read = said.job().expect("reads").expect("a job");
+        let parsed = ParsedJob(job(&body.to_string()).expect("reads"));
+        let read = parsed.job().expect("reads").expect("a job");
         let unknown = read.unknown();
         assert_eq!(unknown.len(), 4, "{}", unknown.len());
         for path in unknown {

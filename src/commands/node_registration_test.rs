@@ -1,4 +1,4 @@
-//! What is said of a node when it registers again, and which nodes a missed heartbeat concerns.
+//! What a node that registers again is recorded with, and which nodes a missed heartbeat concerns.
 
 use drover_events::Event;
 use drover_events::model::{AllocState, DisconnectStrategy};
@@ -53,14 +53,14 @@ fn a_node_that_was_down_is_said_to_register_again() {
     let mut world = running(0);
     let mut again = register();
     again.node.meta.insert("a", "b".to_owned());
-    let said = |world: &World| match world.event(&again) {
+    let message = |world: &World| match world.event(&again) {
         Event::NodeRegistered(event) => event.event.map(|event| event.message),
         other => panic!("{other:?}"),
     };
-    assert_eq!(said(&world), None, "it never was");
+    assert_eq!(message(&world), None, "it never was");
     world.done(&miss());
     assert_eq!(get(&world).status, "down");
-    assert_eq!(said(&world).as_deref(), Some("Node re-registered"));
+    assert_eq!(message(&world).as_deref(), Some("Node re-registered"));
 }
 
 #[test]
