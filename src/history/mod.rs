@@ -25,6 +25,6 @@ pub mod record;
 pub mod replay;
 pub mod store;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 pub use self::error::ArchiveError;
