@@ -13,7 +13,7 @@ use super::*;
 use crate::alloc::runner_test::alloc;
 use crate::testing::Pretended;
 use drover_telemetry as telemetry;
-use drover_testkit::until;
+use drover_testkit::{lint, until};
 
 /// The value of the first series of this name that has this text among its labels.
 fn labelled(reported: &str, name: &str, label: &str) -> Option<f64> {
@@ -170,6 +170,7 @@ fn as_the_settings_say(client: &Client) {
         assert_eq!(found, Some(wanted), "{name}: {allocs}");
     }
     assert!(allocs.contains("task=\"web\""), "{allocs}");
+    lint::check(&reported_of(client, true, true));
 }
 
 /// No server is there to register at.
@@ -247,27 +248,53 @@ async fn bandwidth_is_told_of_each_interface() {
         let found = labelled(&reported, &name, &format!("device=\"{device}\""));
         assert_eq!(found, Some(wanted), "{name} {device}: {reported}");
     }
+    lint::check(&reported);
     client.shutdown().await;
 }
 
 #[test]
 fn a_nodes_labels_are_what_servers_said_last() {
-    let node = Node {
+    let mut node = Node {
+        id: "n1".into(),
+        datacenter: "dc1".into(),
+        node_class: "large".into(),
+        node_pool: "gpu".into(),
         status: "initializing".into(),
         scheduling_eligibility: "eligible".into(),
         ..Node::default()
     };
-    let reported = |contact: &Contact| {
-        let labels = labels(&node, contact);
-        [&labels[4], &labels[5]].map(|label| label.value().to_owned())
+    let reported = |node: &Node, contact: &Contact| -> Vec<String> {
+        let text = |label: &Label| format!("{}={}", label.key(), label.value());
+        labels(node, contact).iter().map(text).collect()
     };
-    assert_eq!(reported(&Contact::default()), ["initializing", "eligible"]);
+    let wanted = |class: &str, status: &str, eligibility: &str| {
+        [
+            "node_id=n1".to_owned(),
+            "datacenter=dc1".to_owned(),
+            format!("node_class={class}"),
+            "node_pool=gpu".to_owned(),
+            format!("node_status={status}"),
+            format!("node_scheduling_eligibility={eligibility}"),
+        ]
+    };
+    assert_eq!(
+        reported(&node, &Contact::default()),
+        wanted("large", "initializing", "eligible")
+    );
     let contact = Contact {
         registered: true,
         eligibility: "ineligible".into(),
         ..Contact::default()
     };
-    assert_eq!(reported(&contact), ["ready", "ineligible"]);
+    assert_eq!(
+        reported(&node, &contact),
+        wanted("large", "ready", "ineligible")
+    );
+    node.node_class = String::new();
+    assert_eq!(
+        reported(&node, &contact),
+        wanted("none", "ready", "ineligible")
+    );
 }
 
 /// The figures of a task, each with a value of its own.
@@ -317,6 +344,7 @@ fn what_a_task_uses_is_told_and_nothing_that_was_not_measured() {
         recorded(|| observe_task(&alloc, "web", &usage(names), &settings))
     };
     let all = reported(&["RSS", "Cache", "Swap"]);
+    lint::check(&all);
     for (name, wanted) in [
         ("cpu_allocated", 500.0),
         ("cpu_system", 1.0),
