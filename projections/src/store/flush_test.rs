@@ -127,6 +127,15 @@ fn without_a_thread_for_it_a_flush_stays_due_and_apply_goes_on() {
 }
 
 #[test]
+fn a_servers_sizes_are_those_that_it_was_measured_with() {
+    let sizes = DatabaseOptions::server();
+    let bytes = (24 << 20)..=(32 << 20);
+    assert!(bytes.contains(&sizes.flush_bytes), "{sizes:?}");
+    assert_eq!(sizes.flush_rows, 100_000);
+    assert!(sizes.kept_bytes > 0, "rows are kept over batches");
+}
+
+#[test]
 fn a_flush_has_time_before_apply_waits_for_it() {
     for options in [DatabaseOptions::server(), DatabaseOptions::dev()] {
         let slack = options.max_unflushed - crate::DIGEST_EVERY;
