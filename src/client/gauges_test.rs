@@ -27,11 +27,13 @@ fn value(reported: &str, name: &str) -> Option<f64> {
     labelled(reported, name, "")
 }
 
-/// What is recorded, in Prometheus' text form.
+/// What is recorded, in Prometheus' text form, each with a good name and its help.
 fn recorded(record: impl FnOnce()) -> String {
     let (telemetry, recorder) = telemetry::build(&telemetry::TelemetryOptions::default());
     metrics::with_local_recorder(&recorder, record);
-    telemetry.prometheus()
+    let text = telemetry.prometheus();
+    lint::check(&text);
+    text
 }
 
 fn reported_of(client: &Client, node_too: bool, allocs_too: bool) -> String {
@@ -170,7 +172,6 @@ fn as_the_settings_say(client: &Client) {
         assert_eq!(found, Some(wanted), "{name}: {allocs}");
     }
     assert!(allocs.contains("task=\"web\""), "{allocs}");
-    lint::check(&reported_of(client, true, true));
 }
 
 /// No server is there to register at.
@@ -248,7 +249,6 @@ async fn bandwidth_is_told_of_each_interface() {
         let found = labelled(&reported, &name, &format!("device=\"{device}\""));
         assert_eq!(found, Some(wanted), "{name} {device}: {reported}");
     }
-    lint::check(&reported);
     client.shutdown().await;
 }
 
@@ -344,7 +344,6 @@ fn what_a_task_uses_is_told_and_nothing_that_was_not_measured() {
         recorded(|| observe_task(&alloc, "web", &usage(names), &settings))
     };
     let all = reported(&["RSS", "Cache", "Swap"]);
-    lint::check(&all);
     for (name, wanted) in [
         ("cpu_allocated", 500.0),
         ("cpu_system", 1.0),
