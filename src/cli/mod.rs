@@ -132,6 +132,8 @@ enum Noun {
     /// Follow the event stream
     #[command(subcommand)]
     Event(event::Verb),
+    /// Run a command beside a task (short for `alloc exec`)
+    Exec(alloc::exec::Args),
     /// Work with jobs
     #[command(subcommand)]
     Job(job::Verb),
@@ -201,9 +203,6 @@ enum Noun {
     /// Capture what there is to see of a cluster (short for `operator debug`)
     #[command(hide = true)]
     Debug(Box<debug::Args>),
-    /// Run a command beside a task (short for `alloc exec`)
-    #[command(hide = true)]
-    Exec(alloc::exec::Args),
     /// Show logs (short for `alloc logs`)
     #[command(hide = true)]
     Logs(alloc::logs::Args),
@@ -331,6 +330,7 @@ async fn dispatch(noun: Noun, out: &Out) -> u8 {
         Noun::Config(verb) => config::run(&verb, out),
         Noun::Eval(verb) => eval::run(verb, out).await,
         Noun::Event(verb) => event::run(verb, out).await,
+        Noun::Exec(args) => alloc::exec::run(args).await,
         Noun::Job(verb) => job::run(verb, out).await,
         Noun::Log(verb) => log::run(verb, out).await,
         Noun::Manual(args) => manual::run(&args, table(), out),
@@ -356,7 +356,6 @@ async fn dispatch(noun: Noun, out: &Out) -> u8 {
         Noun::Validate(args) => job::validate::run(args, out).await,
         Noun::Inspect(args) => job::inspect::run(args, out).await,
         Noun::Debug(args) => Box::pin(debug::run(*args, out)).await,
-        Noun::Exec(args) => alloc::exec::run(args).await,
         Noun::Logs(args) => alloc::logs::run(args, out).await,
     };
     match done {
@@ -380,5 +379,23 @@ mod tests {
     #[test]
     fn the_table_of_commands_is_sound() {
         table().debug_assert();
+    }
+
+    /// Help does not name them: none changes what runs.
+    #[test]
+    fn what_is_not_in_the_help_is_for_shells_or_only_looks() {
+        fn hidden(command: &Command, above: &str) -> Vec<String> {
+            let below = command.get_subcommands().flat_map(|verb| {
+                let name = format!("{above}{}", verb.get_name());
+                let mut found = hidden(verb, &format!("{name} "));
+                found.extend(verb.is_hide_set().then_some(name));
+                found
+            });
+            below.collect()
+        }
+        let mut found = hidden(&table(), "");
+        found.sort_unstable();
+        let wanted = ["__complete", "debug", "inspect", "logs", "plan", "validate"];
+        assert_eq!(found, wanted);
     }
 }

@@ -13,7 +13,7 @@ use super::*;
 use crate::alloc::runner_test::alloc;
 use crate::testing::Pretended;
 use drover_telemetry as telemetry;
-use drover_testkit::until;
+use drover_testkit::{lint, until};
 
 /// The value of the first series of this name that has this text among its labels.
 fn labelled(reported: &str, name: &str, label: &str) -> Option<f64> {
@@ -27,11 +27,13 @@ fn value(reported: &str, name: &str) -> Option<f64> {
     labelled(reported, name, "")
 }
 
-/// What is recorded, in Prometheus' text form.
+/// What is recorded, in Prometheus' text form, each with a good name and its help.
 fn recorded(record: impl FnOnce()) -> String {
     let (telemetry, recorder) = telemetry::build(&telemetry::TelemetryOptions::default());
     metrics::with_local_recorder(&recorder, record);
-    telemetry.prometheus()
+    let text = telemetry.prometheus();
+    lint::check(&text);
+    text
 }
 
 fn reported_of(client: &Client, node_too: bool, allocs_too: bool) -> String {
@@ -252,22 +254,47 @@ async fn bandwidth_is_told_of_each_interface() {
 
 #[test]
 fn a_nodes_labels_are_what_servers_said_last() {
-    let node = Node {
+    let mut node = Node {
+        id: "n1".into(),
+        datacenter: "dc1".into(),
+        node_class: "large".into(),
+        node_pool: "gpu".into(),
         status: "initializing".into(),
         scheduling_eligibility: "eligible".into(),
         ..Node::default()
     };
-    let reported = |contact: &Contact| {
-        let labels = labels(&node, contact);
-        [&labels[4], &labels[5]].map(|label| label.value().to_owned())
+    let reported = |node: &Node, contact: &Contact| -> Vec<String> {
+        let text = |label: &Label| format!("{}={}", label.key(), label.value());
+        labels(node, contact).iter().map(text).collect()
     };
-    assert_eq!(reported(&Contact::default()), ["initializing", "eligible"]);
+    let wanted = |class: &str, status: &str, eligibility: &str| {
+        [
+            "node_id=n1".to_owned(),
+            "datacenter=dc1".to_owned(),
+            format!("node_class={class}"),
+            "node_pool=gpu".to_owned(),
+            format!("node_status={status}"),
+            format!("node_scheduling_eligibility={eligibility}"),
+        ]
+    };
+    assert_eq!(
+        reported(&node, &Contact::default()),
+        wanted("large", "initializing", "eligible")
+    );
     let contact = Contact {
         registered: true,
         eligibility: "ineligible".into(),
         ..Contact::default()
     };
-    assert_eq!(reported(&contact), ["ready", "ineligible"]);
+    assert_eq!(
+        reported(&node, &contact),
+        wanted("large", "ready", "ineligible")
+    );
+    node.node_class = String::new();
+    assert_eq!(
+        reported(&node, &contact),
+        wanted("none", "ready", "ineligible")
+    );
 }
 
 /// The figures of a task, each with a value of its own.

@@ -27,6 +27,6 @@ pub mod replay;
 pub mod reserve;
 pub mod store;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
 pub use self::error::ArchiveError;

@@ -1,4 +1,4 @@
-//! A log of real events for the tests of this module.
+//! A log of real events for tests.
 
 use std::path::{Path, PathBuf};
 
@@ -60,7 +60,7 @@ fn body_of(index: u64, event: Event) -> Vec<u8> {
 }
 
 /// Writes the entries `0..count` as a server's log under a data directory; answers the log's.
-pub(super) fn write_log(data_dir: &Path, count: u64) -> PathBuf {
+pub(crate) fn write_log(data_dir: &Path, count: u64) -> PathBuf {
     write_events(data_dir, (1..count).map(event))
 }
 

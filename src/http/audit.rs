@@ -407,11 +407,12 @@ fn place(read: &Read<'_>) -> Result<Option<RowPosition>, Refusal> {
 mod tests {
     use std::sync::Arc;
 
-    use drover_events::namespace::NamespacesDeleted;
+    use drover_events::model::Namespace;
+    use drover_events::namespace::{NamespacesDeleted, NamespacesUpserted};
     use drover_projections::tables::namespaces::Namespaces;
 
     use super::super::Settings;
-    use super::super::harness::Harness;
+    use super::super::harness::{Given, Harness};
     use crate::keyring::Keyring;
     use crate::proposer::decided::{Decided, Propose, RaftPropose, propose};
 
@@ -499,6 +500,36 @@ mod tests {
             let time: i64 = reply.header("x-drover-first-time").parse().unwrap();
             assert!(time > 0);
         }
+        server.stop().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn rows_that_differ_are_shown_first_however_many_came_before_them() {
+        let server = Harness::start().await;
+        let named = |name: String, description: &str| Namespace {
+            name,
+            description: description.to_owned(),
+            ..Namespace::default()
+        };
+        let upserted = |namespaces| Given(NamespacesUpserted { namespaces }.into());
+        let first = upserted(vec![named("zebra".to_owned(), "before")]);
+        server.submit(first).await;
+        let came = (0..40).map(|number| named(format!("new-{number}"), "came"));
+        let all = came.chain([named("zebra".to_owned(), "after")]);
+        let index = server.submit(upserted(all.collect())).await;
+        let target = "/v1/audit?kind=NamespacesUpserted&reverse=true&per_page=1";
+        let reported = server.get(target).await.json();
+        let entry = &reported[0];
+        assert_eq!(entry["Index"], index, "{reported:#}");
+        let changes = entry["Changes"].as_array().unwrap();
+        assert_eq!(
+            (changes.len(), &entry["MoreChanges"]),
+            (32, &serde_json::json!(9))
+        );
+        assert_eq!(changes[0]["Operation"], "update", "{reported:#}");
+        assert_eq!(changes[0]["Key"], serde_json::json!(["zebra"]));
+        let came = |change: &serde_json::Value| change["Operation"] == "insert";
+        assert!(changes[1..].iter().all(came), "{reported:#}");
         server.stop().await;
     }
 

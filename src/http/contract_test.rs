@@ -443,14 +443,7 @@ async fn metrics_are_explained_each_and_not_offered_where_they_are_off() {
     };
     let reported = eventually_async("all that is wanted", drover_testkit::LONG, reported);
     let text = reported.await.unwrap();
-    let problems = drover_testkit::lint::problems(&text);
-    for (name, found) in &problems {
-        let nomads = name.starts_with("nomad_");
-        let kept = |what: &&str| drover_testkit::lint::OF_NOMADS.contains(what);
-        assert!(nomads && found.iter().all(kept), "{name}: {found:?}");
-    }
-    let unexplained = text.lines().find(|line| line.contains(" The metric "));
-    assert_eq!(unexplained, None, "telemetry/help.rs does not know it");
+    drover_testkit::lint::check(&text);
     let summary = h.get("/v1/metrics").await.json();
     let named = |name: &str| {
         let gauges = summary["Gauges"].as_array().unwrap();

@@ -7,6 +7,7 @@ use drover_events::{Actor, Envelope, Event, EventId, Header, RaftPayload, gojson
 use serde_json::{Value, json};
 
 use super::harness::{Harness, job};
+use super::reads_test::placed;
 use crate::raft::Payload;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -95,7 +96,7 @@ async fn job_10_services_imply_constraints_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_job_is_reverted_to_brings_its_source_and_names_the_deployment() {
+async fn what_a_job_is_reverted_to_brings_its_source() {
     let server = Harness::start().await;
     let mut first = job("web");
     first["Submission"] = json!({ "Source": "job \"web\" { # first }", "Format": "hcl2" });
@@ -119,6 +120,26 @@ async fn what_a_job_is_reverted_to_brings_its_source_and_names_the_deployment() 
         refused.text(),
         "Eval priority must be between 1 and 100 inclusively"
     );
+    server.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_evaluation_of_a_revert_names_the_deployment_that_goes_on() {
+    let (server, _) = placed().await;
+    let mut second = job("web");
+    second["Job"]["TaskGroups"][0]["Tasks"][0]["Env"] = json!({ "V": "2" });
+    assert_eq!(server.put("/v1/jobs", &second).await.status, 200);
+    let goes_on = |found: &Value| found["JobVersion"] == 1 && found["Status"] == "running";
+    let found = server.until("/v1/job/web/deployment", goes_on).await;
+    let revert = json!({ "JobID": "web", "JobVersion": 0 });
+    let done = server.put("/v1/job/web/revert", &revert).await;
+    assert_eq!(done.status, 200, "{}", done.text());
+    let answer = done.json();
+    let eval = answer["EvalID"].as_str().unwrap();
+    // The scheduler writes the evaluation again once it has worked on it.
+    let path = format!("/v1/evaluation/{eval}?as_of={}", done.index());
+    let eval = server.get(&path).await.json();
+    assert_eq!(eval["DeploymentID"], found.json()["ID"], "{eval}");
     server.stop().await;
 }
 

@@ -300,6 +300,57 @@ fn every_problem_is_reported_with_its_place() {
     assert_eq!(found.lines().count(), 7, "{found}");
 }
 
+/// A job whose task has these blocks.
+fn of_task(blocks: &str) -> String {
+    format!(
+        "job \"web\" {{\n  group \"g\" {{\n    task \"t\" {{\n driver = \"raw_exec\"\n{blocks}\n\
+         }}\n  }}\n}}\n"
+    )
+}
+
+#[test]
+fn what_scales_a_task_has_the_type_that_its_label_says() {
+    let good = "scaling \"cpu\" {\n min = 100\n max = 900\n policy {\n cooldown = \"1m\"\n }\n }\n\
+                scaling \"mem\" {\n enabled = false\n max = 64\n type = \"vertical_mem\"\n }";
+    let shown = job(&of_task(good));
+    let task = &shown["TaskGroups"][0]["Tasks"][0];
+    let [cpu, memory] = &task["ScalingPolicies"].as_array().expect("policies")[..] else {
+        panic!("two of them: {task}");
+    };
+    for (policy, name, wanted) in [
+        (cpu, "Type", json!("vertical_cpu")),
+        (cpu, "Min", json!(100)),
+        (cpu, "Max", json!(900)),
+        (cpu, "Policy", json!({"cooldown": "1m"})),
+        (memory, "Type", json!("vertical_mem")),
+        (memory, "Max", json!(64)),
+        (memory, "Enabled", json!(false)),
+    ] {
+        assert_eq!(policy[name], wanted, "{name}: {task}");
+        assert!(policy.get("@Label").is_none(), "{task}");
+    }
+    let one = "scaling \"cpu\" {\n max = 1\n }\n";
+    for (blocks, wanted) in [
+        (
+            "scaling \"disk\" {\n max = 1\n }".to_owned(),
+            "Invalid scaling policy name; scaling policy name must be \"cpu\" or \"mem\"",
+        ),
+        (
+            one.repeat(2),
+            "Duplicate scaling \"cpu\" block; Only one scaling \"cpu\" block is allowed.",
+        ),
+        (
+            "scaling \"mem\" {\n max = 1\n type = \"vertical_cpu\"\n }".to_owned(),
+            "Invalid scaling policy type; Invalid policy type, expected \"vertical_mem\" but found \
+             \"vertical_cpu\"",
+        ),
+    ] {
+        let found = problems(&of_task(&blocks));
+        assert!(found.trim_end().ends_with(wanted), "{found}");
+        assert_eq!(found.lines().count(), 1, "{found}");
+    }
+}
+
 fn with_variables(
     flags: &[(&str, &str)],
     files: &[(&str, &str)],

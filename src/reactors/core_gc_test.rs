@@ -23,6 +23,33 @@ fn context(direct: &Arc<Direct>) -> Context {
 }
 
 #[test]
+fn each_thing_that_is_over_goes_by_the_time_that_is_kept_for_it() {
+    let of = Duration::from_nanos;
+    let settings = GcSettings {
+        evals: of(1),
+        batch_evals: of(2),
+        jobs: of(3),
+        deployments: of(4),
+        nodes: of(5),
+        claims: of(6),
+        plugins: of(7),
+        ..GcSettings::default()
+    };
+    let found = Cutoffs::new(&settings, 100);
+    let before = [
+        found.now,
+        found.evals,
+        found.batch_evals,
+        found.jobs,
+        found.deployments,
+        found.nodes,
+        found.claims,
+        found.plugins,
+    ];
+    assert_eq!(before, [100, 99, 98, 97, 96, 95, 94, 93]);
+}
+
+#[test]
 fn an_allocation_stays_while_somebody_may_replace_it() {
     let job = |policy: Option<ReschedulePolicy>| {
         let group = TaskGroup {

@@ -78,7 +78,7 @@ impl Each {
     /// The same of what another part left out because of this row.
     pub fn leave_out(&mut self, error: &StorageError) {
         let why = chain(error);
-        if SAID.lock().is_news(unreadable::made(), &why) {
+        if REPORTED.lock().is_news(unreadable::made(), &why) {
             tracing::error!(
                 error = why,
                 "a row cannot be read and is left out, until `drover projection rebuild` makes \

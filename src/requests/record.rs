@@ -32,7 +32,8 @@ pub enum Class {
     Files,
     /// It runs a command inside an allocation.
     Exec,
-    /// It restarts, signals or removes what runs on a node, past the jobs.
+    /// It changes what no event names a caller of: what runs on a node, past the jobs, a node's
+    /// metadata, the settings an agent goes by, or how it keeps its tables.
     Control,
     /// A user signs in, or trades one token for another.
     Login,

@@ -1,5 +1,8 @@
 //! The event stream and the audit trail on the command line.
 
+use anyhow::{Context as _, Result, ensure};
+use drover_testkit::{LONG, wait_for};
+
 use crate::support::{Session, alone, service};
 
 /// A session whose job was placed three times at one index.
@@ -53,13 +56,30 @@ fn values_of_variables_are_not_searched_and_it_says_so() {
     session.check();
 }
 
+/// What is said of the log below a directory, once its tables were compared at all checkpoints.
+fn verified(session: &Session, data: &str) -> Result<String> {
+    let said = session.done(&format!("log verify -data-dir {data}"));
+    let line = |name: &str| {
+        let begin = format!("{name} = ");
+        let mut lines = said.lines();
+        lines.find_map(|line| line.strip_prefix(begin.as_str()))
+    };
+    let signed = line("Signed").and_then(|signed| signed.split_once(", signed to "));
+    let (checkpoints, _) = signed.with_context(|| said.clone())?;
+    let wanted = format!("tables equal at {checkpoints}");
+    ensure!(line("Tables") == Some(wanted.as_str()), "{said}");
+    Ok(said)
+}
+
 #[test]
 fn a_log_is_read_from_a_moment_and_nothing_is_overwritten() {
     let (agent, dir) = alone();
     let session = Session::at("reading", &agent).within("default");
     let data = dir.path().join("data").display().to_string();
     let all = session.done(&format!("log events -data-dir {data} -from -1h"));
-    assert!(all.contains("LeaderElected"), "{all}");
+    let elected = |line: &&str| line.contains("LeaderElected");
+    let elected = all.lines().find(elected).unwrap_or_default();
+    assert!(elected.ends_with("  applied"), "{all}");
     let none = session.quiet(&format!("log events -data-dir {data} -to -1h"));
     assert!(
         none.stderr.contains("before the log begins"),
@@ -74,14 +94,16 @@ fn a_log_is_read_from_a_moment_and_nothing_is_overwritten() {
         "{}",
         early.all()
     );
-    let verified = session.done(&format!("log verify -data-dir {data}"));
+    let verified = wait_for("tables as they were signed", LONG, || {
+        verified(&session, &data)
+    });
+    let verified = verified.expect("something is signed");
     assert!(verified.contains("nothing is wrong"), "{verified}");
-    // What was compared is called what it is.
-    let signed = !verified.contains("no checkpoint");
     assert!(
-        signed || !verified.contains("tables equal at 1 checkpoint"),
-        "{verified}"
+        verified.starts_with("verified"),
+        "the verdict is first: {verified}"
     );
+    assert!(verified.lines().all(|line| line.len() < 160), "{verified}");
     let export = format!("log export -data-dir {data} -out events.ndjson");
     session.done(&export);
     let kept = std::fs::read_to_string(session.path("events.ndjson")).expect("written");

@@ -315,6 +315,12 @@ pub const fn stored_order<const N: usize>(names: &[&str]) -> [u16; N] {
     order
 }
 
+#[cfg(test)]
+std::thread_local! {
+    /// How many names this thread has compared.
+    static COMPARED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// Where the last name was found: what is looked for next lies behind it, in one order or the other.
 #[derive(Debug, Default)]
 pub struct KeyCursor {
@@ -354,7 +360,11 @@ impl<'a> KeySeed<'a> {
     /// The position of an exact name.
     pub(super) fn find(&mut self, key: &str) -> usize {
         let start = self.cursor.declared.min(self.fields.len());
-        if self.fields.get(start).is_some_and(|next| *next == key) {
+        if self
+            .fields
+            .get(start)
+            .is_some_and(|next| is_same(next, key))
+        {
             self.cursor.declared = start + 1;
             return start;
         }
@@ -362,8 +372,11 @@ impl<'a> KeySeed<'a> {
             return found;
         }
         let (before, after) = self.fields.split_at(start);
-        let found = after.iter().position(|f| *f == key).map(|i| i + start);
-        let found = found.or_else(|| before.iter().position(|f| *f == key));
+        let found = after
+            .iter()
+            .position(|f| is_same(f, key))
+            .map(|i| i + start);
+        let found = found.or_else(|| before.iter().position(|f| is_same(f, key)));
         if let Some(at) = found {
             self.cursor.declared = at + 1;
         }
@@ -376,6 +389,10 @@ impl<'a> KeySeed<'a> {
         loop {
             let at = usize::from(*self.stored.get(rank)?);
             let name = self.fields[at];
+            #[cfg(test)]
+            {
+                COMPARED.set(COMPARED.get() + 1);
+            }
             let order = (name.len(), name.as_bytes()).cmp(&(key.len(), key.as_bytes()));
             rank += 1;
             match order {
@@ -389,6 +406,15 @@ impl<'a> KeySeed<'a> {
             }
         }
     }
+}
+
+#[inline]
+fn is_same(name: &str, key: &str) -> bool {
+    #[cfg(test)]
+    {
+        COMPARED.set(COMPARED.get() + 1);
+    }
+    name == key
 }
 
 impl<'de> DeserializeSeed<'de> for KeySeed<'_> {
@@ -417,7 +443,61 @@ impl Visitor<'_> for KeySeed<'_> {
 
 #[cfg(test)]
 mod tests {
+    use serde::Serialize;
+
     use super::*;
+    use crate::model::Job;
+
+    /// A map whose keys come in this order.
+    struct Ordered(Vec<(String, serde_json::Value)>);
+
+    impl Serialize for Ordered {
+        fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+            serializer.collect_map(self.0.iter().map(|(key, value)| (key, value)))
+        }
+    }
+
+    #[test]
+    fn a_stored_row_is_read_without_a_search_for_its_names() {
+        let text = |text: &str| text.to_owned();
+        let job = Job {
+            stop: true,
+            region: text("global"),
+            namespace: text("default"),
+            id: text("web/periodic-1"),
+            parent_id: text("web"),
+            name: text("web"),
+            r#type: text("batch"),
+            priority: 70,
+            all_at_once: true,
+            datacenters: vec![text("dc1"), text("dc2")].into(),
+            node_pool: text("gpu"),
+            dispatched: true,
+            status: text("running"),
+            status_description: text("as it should"),
+            stable: true,
+            version: 3,
+            submit_time: 4,
+            create_index: 5,
+            modify_index: 6,
+            job_modify_index: 7,
+            ..Job::default()
+        };
+        let named = rmp_serde::to_vec_named(&job).unwrap();
+        let row: serde_json::Map<String, serde_json::Value> =
+            rmp_serde::from_slice(&named).unwrap();
+        let mut row: Vec<_> = row.into_iter().collect();
+        row.sort_by(|(one, _), (other, _)| (one.len(), one).cmp(&(other.len(), other)));
+        let keys = row.len();
+        assert_eq!(keys, 20, "what is as usual is left out");
+        let stored = rmp_serde::to_vec(&Ordered(row)).unwrap();
+        COMPARED.set(0);
+        let read: Job = rmp_serde::from_slice(&stored).unwrap();
+        let compared = COMPARED.get();
+        assert_eq!(read, job);
+        let most = Job::FIELDS.len() + keys;
+        assert!((keys..=most).contains(&compared), "{compared} of {most}");
+    }
 
     const FIELDS: &[&str] = &["ID", "Name", "Type", "CreateIndex", "B", "A", "Datacenters"];
     const STORED_ORDER: &[u16] = &stored_order::<{ FIELDS.len() }>(FIELDS);

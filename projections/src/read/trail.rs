@@ -51,15 +51,31 @@ impl TableInfo {
         index: u64,
         redact: &dyn Redact,
     ) -> Result<Option<Value>, StorageError> {
+        let shown = |body: &[u8]| self.json(key, body, Some(redact));
+        self.read_at(view, key, index, shown)
+    }
+
+    /// Whether [`Self::row_at`] has a row; the row itself is not decoded.
+    pub fn existed_at(&self, view: &View, key: &[u8], index: u64) -> Result<bool, StorageError> {
+        let found = self.read_at(view, key, index, |_| Ok(()))?;
+        Ok(found.is_some())
+    }
+
+    fn read_at<R>(
+        &self,
+        view: &View,
+        key: &[u8],
+        index: u64,
+        decode: impl FnOnce(&[u8]) -> Result<R, StorageError>,
+    ) -> Result<Option<R>, StorageError> {
         match self.history() {
             History::Full => {}
             History::Derived | History::None => return Ok(None),
         }
         let stored = [&self.id().to_be_bytes(), key].concat();
         let live = view.visible.db_snapshot.get(Family::Rows, &stored)?;
-        let shown = |body: &[u8]| self.json(key, body, Some(redact));
         let at = (self.id(), key);
-        let found = history::at(view.source(), at, live.as_deref(), index, shown)?;
+        let found = history::at(view.source(), at, live.as_deref(), index, decode)?;
         Ok(found.map(|(row, _)| row))
     }
 

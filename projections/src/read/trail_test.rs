@@ -57,6 +57,10 @@ fn a_row_that_is_gone_tells_when_it_changed_and_what_it_was() {
         row.map(|row| row["size"].clone())
     };
     let sizes: Vec<_> = (0..=5).map(size).collect();
+    for (index, size) in (0..).zip(&sizes) {
+        let existed = things().existed_at(&view, &key("x"), index).unwrap();
+        assert_eq!(existed, size.is_some(), "{index}");
+    }
     assert_eq!(
         sizes,
         [

@@ -94,6 +94,48 @@ fn a_disk_that_takes_its_time_slows_apply_down_and_does_not_hold_it() {
 }
 
 #[test]
+fn without_a_thread_for_it_a_flush_stays_due_and_apply_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = DatabaseOptions {
+        flush_every: 1_000,
+        // RocksDB begins none itself.
+        write_buffers: 64 << 20,
+        max_unflushed: 3_000,
+        flush_wait: Duration::from_secs(60),
+        ..DatabaseOptions::dev()
+    };
+    let path = dir.path().join("threadless");
+    let (projections, mut writer) = Projections::open_with(&path, options, &TABLES).unwrap();
+    writer.put_threads_out(true);
+    let steps: Vec<_> = (1..=6_000).map(thing).collect();
+    let mut rest = &steps[..];
+    while !rest.is_empty() {
+        rest = &rest[writer.apply_batch(rest).unwrap().len()..];
+    }
+    assert_eq!(projections.applied_index(), 6_000, "nothing holds it");
+    let flushed = || projections.flushed().unwrap().index;
+    assert_eq!(
+        (writer.flushes(), flushed()),
+        (0, 0),
+        "the applier makes none"
+    );
+    writer.put_threads_out(false);
+    assert_eq!(writer.apply_batch(&[thing(6_001)]).unwrap().len(), 1);
+    assert!(writer.flushes() > 0, "what was due is requested");
+    let behind = projections.applied_index() - flushed();
+    assert!(behind <= 3_000, "{behind}");
+}
+
+#[test]
+fn a_servers_sizes_are_those_that_it_was_measured_with() {
+    let sizes = DatabaseOptions::server();
+    let bytes = (24 << 20)..=(32 << 20);
+    assert!(bytes.contains(&sizes.flush_bytes), "{sizes:?}");
+    assert_eq!(sizes.flush_rows, 100_000);
+    assert!(sizes.kept_bytes > 0, "rows are kept over batches");
+}
+
+#[test]
 fn a_flush_has_time_before_apply_waits_for_it() {
     for options in [DatabaseOptions::server(), DatabaseOptions::dev()] {
         let slack = options.max_unflushed - crate::DIGEST_EVERY;

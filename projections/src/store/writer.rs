@@ -148,6 +148,12 @@ impl Writer {
         self.flusher.wait_to_end();
     }
 
+    /// Whether no thread can be started for a flush from now on.
+    #[cfg(test)]
+    pub(crate) fn put_threads_out(&mut self, out: bool) {
+        self.flusher.threads_are_out = out;
+    }
+
     /// While this is held, no requested flush gets to the disk.
     #[cfg(test)]
     pub(crate) fn flush_gate(&self) -> Arc<parking_lot::Mutex<()>> {
@@ -504,7 +510,7 @@ impl Writer {
         let entries = self.position.index - self.flush_at;
         let (rows, bytes) = self.unflushed;
         let due = entries >= every || rows >= options.flush_rows || bytes >= options.flush_bytes;
-        if due && self.flusher.start(&db, false)? {
+        if due && self.flusher.start(&db, false) {
             self.flush_at = self.position.index;
             self.unflushed = (0, 0);
             self.flushes += 1;
@@ -529,10 +535,13 @@ impl Writer {
         let (began, wait) = (Instant::now(), self.projections.options().flush_wait);
         // One that is on its way may be over before all of it is on the disk; the next is not.
         while self.position.index - self.flushed > most {
-            if self.flusher.start(db, true)? {
+            if self.flusher.start(db, true) {
                 self.flush_at = self.position.index;
                 self.unflushed = (0, 0);
                 self.flushes += 1;
+            } else if self.flusher.is_idle() {
+                // There is no thread for one: the next batch tries again.
+                break;
             }
             if !self.flusher.wait(wait.saturating_sub(began.elapsed()))? {
                 break;

@@ -28,8 +28,9 @@ const PAGE: usize = 500;
   drover audit requests -data-dir /var/lib/drover   from the files, with or without a server
 
 Classes: secret (reads of variables, tokens, keys, raw events, backups), files (files and logs of
-allocations), exec, login, audit (reads of the audit trail), denied. Each server keeps the requests
-that it received itself.
+allocations), exec, control (restarts, signals, metadata of a node, reloads, work on the tables),
+login, audit (reads of the audit trail), denied. Each server keeps the requests that it received
+itself.
 A request with no end yet is still being answered, as the one is that lists them, or the server died
 over it. What cannot be written is refused or counted as the agent's audit { delivery_guarantee }
 says. How much is kept is said by server { retention { requests { bytes age events } } }; where
@@ -39,7 +40,7 @@ pub(in crate::cli) struct Args {
     conn: Conn,
     #[command(flatten)]
     format: Format,
-    /// secret, files, exec, login, audit or denied
+    /// secret, files, exec, control, login, audit or denied
     #[arg(long, default_value = "", hide_default_value = true)]
     class: String,
     /// Only from this actor: its kind, name, address, or the beginning of its id

@@ -10,7 +10,7 @@ use crate::cli::progress::Bar;
 use crate::cli::show::time;
 use crate::error::chain;
 use crate::history::export::outcomes::{OutcomeQuery, Outcomes};
-use crate::history::record::{Document, Redactor};
+use crate::history::record::{Document, RecordedOutcome, Redactor};
 use crate::history::replay::places;
 use crate::log::ReadOnlyLog;
 use anyhow::{Context, Result, bail};
@@ -31,9 +31,9 @@ const ROWS: usize = 500;
 
 With -json, sensitive values (environments, meta, templates, ...) are shown as hashes under a key
 of the cluster, the same value always as the same hash, and secrets as \"redacted\".
-Cause is the index of the event that this one followed from; the first of a chain has none. With
--json, Outcome says whether an event was applied or refused; -no-outcomes leaves it out, and saves
-the time to fold the log where the tables beside it do not know yet.")]
+Cause is the index of the event that this one followed from; the first of a chain has none.
+Outcome says whether an event was applied or refused: then it changed nothing. -no-outcomes leaves
+it out, and saves the time to fold the log where the tables beside it do not know yet.")]
 pub(in crate::cli) struct EventsArgs {
     #[command(flatten)]
     place: LogPlace,
@@ -54,7 +54,7 @@ pub(in crate::cli) struct EventsArgs {
     #[arg(long, requires = "json")]
     clear: bool,
     /// Do not say what became of the events
-    #[arg(long, requires = "json")]
+    #[arg(long)]
     no_outcomes: bool,
 }
 
@@ -72,9 +72,9 @@ pub(in crate::cli) async fn run(args: &EventsArgs, out: &Out) -> Result<u8> {
         true => Some(redactor(&args.place.keys_below(&place), out)?),
         false => None,
     };
-    let known = match args.json && !args.no_outcomes {
-        true => outcomes(&args.place, &place, &log, (from, to), out)?,
-        false => Outcomes::default(),
+    let known = match args.no_outcomes {
+        true => None,
+        false => Some(outcomes(&args.place, &place, &log, (from, to), out)?),
     };
     let (mut rows, mut reached) = (Vec::new(), from);
     let mut damage = None;
@@ -97,18 +97,19 @@ pub(in crate::cli) async fn run(args: &EventsArgs, out: &Out) -> Result<u8> {
         let event = drover_migrations::decode(&entry.body)
             .with_context(|| format!("Error decoding the event at index {}", entry.index))?;
         if args.json {
-            let document = Document::of(&event).became(known.get(event.index));
+            let outcome = known.as_ref().and_then(|known| known.get(event.index));
+            let document = Document::of(&event).became(outcome);
             out.line(&document.text(redactor.as_ref())?);
             continue;
         }
         rows.push(event);
         if rows.len() == ROWS {
-            out.line(&table(&rows));
+            out.line(&table(&rows, known.as_ref()));
             rows.clear();
         }
     }
     if !rows.is_empty() {
-        out.line(&table(&rows));
+        out.line(&table(&rows, known.as_ref()));
     }
     let damage = damage.or_else(|| log.damage_from(from).cloned());
     match damage.filter(|_| to.is_none_or(|to| to >= reached)) {
@@ -206,8 +207,13 @@ pub(in crate::cli) fn redactor(data_dir: &Path, out: &Out) -> Result<Redactor> {
     Ok(redactor)
 }
 
-fn table(rows: &[Recorded]) -> String {
-    let mut table = ColumnTable::new(["Index", "Time", "Kind", "Actor", "Cause", "Request"]);
+/// Events in columns; what became of them too, where that was looked for.
+fn table(rows: &[Recorded], known: Option<&Outcomes>) -> String {
+    let mut head = vec!["Index", "Time", "Kind", "Actor", "Cause", "Request"];
+    if known.is_some() {
+        head.push("Outcome");
+    }
+    let mut table = ColumnTable::with_head(head);
     for event in rows {
         let envelope = event.envelope.as_ref();
         let actor = envelope.map(|envelope| Who::from(&envelope.actor));
@@ -216,7 +222,7 @@ fn table(rows: &[Recorded]) -> String {
         } else {
             time(event.time)
         };
-        table.row([
+        let mut cells = vec![
             event.index.to_string(),
             when,
             event.kind.name().to_owned(),
@@ -227,7 +233,66 @@ fn table(rows: &[Recorded]) -> String {
             envelope
                 .map(|envelope| envelope.request_id.clone())
                 .unwrap_or_default(),
-        ]);
+        ];
+        cells.extend(known.map(|known| became(known.get(event.index))));
+        table.row(cells);
     }
     table.to_string()
+}
+
+/// What became of an event, with the mark that the audit trail has for a refused one.
+fn became(outcome: Option<RecordedOutcome<'_>>) -> String {
+    match outcome {
+        Some(RecordedOutcome::Refused(reason)) => format!("REFUSED: {reason}"),
+        Some(applied) => applied.name().to_owned(),
+        None => "unknown".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::testing::write_log;
+
+    #[test]
+    fn a_refused_event_is_no_fact_in_the_table() {
+        let dir = tempfile::tempdir().unwrap();
+        let log_dir = write_log(&dir.path().join("data"), 200);
+        let log = ReadOnlyLog::open(&log_dir).unwrap();
+        let scratch = dir.path().join("scratch");
+        let wanted = OutcomeQuery {
+            log_dir: &log_dir,
+            tables: None,
+            from: 0,
+            to: None,
+            scratch: &scratch,
+        };
+        let known = Outcomes::find(wanted, &log, &mut |_, _| ()).unwrap();
+        let decoded = log.scan(0).map(|entry| {
+            let entry = entry.unwrap();
+            drover_migrations::decode(&entry.body).unwrap()
+        });
+        let rows: Vec<Recorded> = decoded.collect();
+        let text = table(&rows, Some(&known));
+        let mut lines = text.lines();
+        assert!(lines.next().unwrap().ends_with("Outcome"), "{text}");
+        let mut refused = 0;
+        for (event, line) in rows.iter().zip(lines) {
+            match known.get(event.index).unwrap() {
+                RecordedOutcome::Applied => assert!(line.ends_with("  applied"), "{line}"),
+                RecordedOutcome::Refused(why) => {
+                    refused += 1;
+                    assert!(line.ends_with(&format!("  REFUSED: {why}")), "{line}");
+                }
+            }
+        }
+        assert!(refused > 2, "{text}");
+        let nothing_known = table(&rows[..1], Some(&Outcomes::default()));
+        assert!(nothing_known.ends_with("  unknown"), "{nothing_known}");
+        let without = table(&rows, None);
+        assert!(
+            !without.contains("Outcome") && !without.contains("applied"),
+            "{without}"
+        );
+    }
 }

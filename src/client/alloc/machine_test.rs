@@ -1,13 +1,13 @@
 use std::collections::BTreeSet;
 
-use drover_events::model::{
-    AllocDeploymentStatus, Job, RestartPolicy, Task, TaskGroup, TaskLifecycleConfig,
-};
+use drover_events::model::{Job, RestartPolicy, Task, TaskGroup, TaskLifecycleConfig};
 
 use super::*;
 use crate::clock::SECOND;
 use crate::drivers::{ExitResult, Handle};
 use crate::task::machine::PreparedTask;
+#[path = "health_anew_test.rs"]
+mod health_anew;
 #[path = "limit_test.rs"]
 mod limit;
 
@@ -386,26 +386,6 @@ fn mod_02_health_is_told_once_and_a_stop_is_no_verdict() {
     case.input(Input::Stop { no_delay: false });
     case.exit("web", 0);
     assert_eq!(case.alloc.deployment_status.unwrap().healthy, None);
-}
-
-#[test]
-fn health_is_told_to_each_deployment_once() {
-    let mut case = Case::new(&[("web", task(Kind::Main))]).begin();
-    for (id, canary) in [("first", true), ("second", false)] {
-        case.alloc.deployment_status = Some(AllocDeploymentStatus {
-            healthy: Some(true),
-            ..AllocDeploymentStatus::default()
-        });
-        let id = id.to_owned();
-        case.input(Input::Deployment {
-            id: id.clone(),
-            canary,
-        });
-        assert!(case.alloc.follows(&id));
-        let shown = case.alloc.deployment_status.clone();
-        assert_eq!(shown.map(|shown| shown.canary), canary.then_some(true));
-    }
-    assert!(!case.alloc.follows("first"));
 }
 
 #[test]

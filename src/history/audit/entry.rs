@@ -13,6 +13,10 @@ use super::diff::{self, Field, Fields};
 use super::object::ObjectHistory;
 use crate::history::record::{Document, Payload, RecordedOutcome, Redactor, reason};
 
+/// Rows of an event of which it is looked up whether they were there before; those behind count as
+/// ones that came.
+const CLASSIFIED: usize = 1_024;
+
 /// How much of an event is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Detail {
@@ -116,12 +120,11 @@ impl Entry {
                 |known: &ObjectHistory| known.rows.contains(&(change.table, change.key.clone()));
             detail.all_changes || known.is_none_or(mine)
         };
+        let wanted = changes.iter().filter(wanted).collect();
         let mut reported = Vec::new();
-        for change in changes.iter().filter(wanted).take(detail.changes) {
+        for change in selected(view, wanted, detail.changes)? {
             reported.push(row_change((view, redactor), change, detail.fields)?);
         }
-        // What differs says the most: rows that changed, then those that came, then those that
-        // went.
         reported.sort_by_key(|change: &RowChange| match change.operation {
             "update" => 0,
             "delete" => 2,
@@ -143,6 +146,53 @@ impl Entry {
             event,
         })
     }
+}
+
+/// As many changes as are shown. What differs says the most: rows that changed, then those that
+/// came, then those that went.
+fn selected<'a>(
+    view: &View,
+    changes: Vec<&'a Change>,
+    most: usize,
+) -> Result<Vec<&'a Change>, AuditError> {
+    if changes.len() <= most {
+        return Ok(changes);
+    }
+    let (mut changed, mut came, mut went) = (Vec::new(), Vec::new(), Vec::new());
+    let mut looks = CLASSIFIED;
+    for change in changes {
+        if changed.len() >= most {
+            break;
+        }
+        let kind = match change.operation {
+            Operation::Put if looks > 0 => {
+                looks -= 1;
+                match was_there(view, change)? {
+                    true => &mut changed,
+                    false => &mut came,
+                }
+            }
+            Operation::Put | Operation::Rule => &mut came,
+            Operation::Delete => &mut went,
+        };
+        if kind.len() < most {
+            kind.push(change);
+        }
+    }
+    Ok([changed, came, went]
+        .into_iter()
+        .flatten()
+        .take(most)
+        .collect())
+}
+
+/// Whether a row was there before an event changed it.
+fn was_there(view: &View, change: &Change) -> Result<bool, AuditError> {
+    let info = registry().table(change.table);
+    let (Some(info), Some(before)) = (info, change.index.checked_sub(1)) else {
+        return Ok(false);
+    };
+    Ok(info.existed_at(view, &change.key, before)?)
 }
 
 /// What an event did to one row.

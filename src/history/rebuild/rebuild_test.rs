@@ -15,7 +15,7 @@ use ed25519_dalek::SigningKey;
 use std::sync::atomic::Ordering;
 
 use super::*;
-use crate::history::proof::{Ledger, state_digest};
+use crate::history::proof::{Checkpoint, Ledger, state_digest};
 use crate::log::{Entry, LogEngine};
 
 const TIME: i64 = 1_795_252_023_951_021_739;
@@ -423,6 +423,42 @@ fn the_tables_of_a_log_are_compared_with_every_checkpoint() {
     assert_eq!(found.len(), 1);
     let what = &found[0].what;
     assert!(what.contains("part between 0 and 899"), "{what}");
+}
+
+#[test]
+fn what_is_signed_beside_the_log_and_what_is_said_elsewhere_are_counted_apart() {
+    let server = Server::new(300);
+    let end = server.fill();
+    server.sign(state_digest(&end.digests));
+    let scratch = tempfile::tempdir().unwrap();
+    let log = server.log();
+    let half = replay::replay(&log, scratch.path(), Some(149), &mut |_, _| ()).unwrap();
+    let said = |of: &StateAt| Checkpoint {
+        origin: "drover/elsewhere".to_owned(),
+        size: of.index + 1,
+        root: [0; 32],
+        index: of.index,
+        time: of.time,
+        state: state_digest(&of.digests),
+    };
+    let counted = |also: &[&StateAt]| {
+        let scratch = tempfile::tempdir().unwrap();
+        let check = DigestCheck {
+            also: also.iter().copied().map(said).collect(),
+            signed_to: u64::MAX,
+            log_dir: server.log(),
+            to: None,
+            scratch: scratch.path().to_owned(),
+            cancelled: &AtomicBool::new(false),
+        };
+        let checked = check.run(&mut |_| ()).unwrap();
+        assert!(checked.findings.is_empty(), "{:?}", checked.findings);
+        (checked.checkpoints, checked.also)
+    };
+    assert_eq!(counted(&[]), (1, 0));
+    assert_eq!(counted(&[&half.state]), (1, 1));
+    assert_eq!(counted(&[&end]), (1, 1), "of the index that was signed");
+    assert_eq!(counted(&[&half.state, &end]), (1, 2));
 }
 
 #[test]

@@ -341,6 +341,22 @@ async fn env_02_what_is_loaded_anew_reaches_new_handshakes_and_nothing_broken_do
 }
 
 #[test]
+fn the_end_of_a_certificate_is_among_the_metrics() {
+    let (telemetry, recorder) =
+        drover_telemetry::build(&drover_telemetry::TelemetryOptions::default());
+    let one = Expiry {
+        setting: "cert_file",
+        path: "/c.pem".into(),
+        until: 1_000,
+    };
+    metrics::with_local_recorder(&recorder, || one.observe(400));
+    let text = telemetry.prometheus();
+    let wanted = "drover_tls_expires_in_seconds{setting=\"cert_file\"} 600";
+    assert!(text.lines().any(|line| line == wanted), "{text}");
+    drover_testkit::lint::check(&text);
+}
+
+#[test]
 fn an_end_is_told_a_month_before() {
     let of = |until| Expiry {
         setting: "cert_file",

@@ -206,6 +206,26 @@ async fn a_topic_that_refuses_large_messages_is_given_smaller_ones() {
     server.shutdown().await;
 }
 
+/// Waits until metrics show a publisher that has lost its broker; checks their names.
+async fn shows_its_lag(server: &Server) {
+    // The metrics are the process's: publishers of other tests set them as well.
+    let ask = || {
+        let page = server.prometheus();
+        let figure = |name: &str| -> Option<f64> {
+            let name = format!("drover_publisher_{name} ");
+            let value = page.lines().find_map(|line| line.strip_prefix(&*name))?;
+            value.parse().ok()
+        };
+        let behind = figure("lag_events") >= Some(20.0) && figure("lag_seconds") > Some(0.0);
+        let published = figure("published_index") > Some(0.0);
+        let counted = figure("messages_total") > Some(0.0) && figure("oversized_total").is_some();
+        let is_ours = figure("connected") == Some(0.0) && behind && published && counted;
+        if is_ours { Ok(page) } else { Err(page) }
+    };
+    let page = eventually("a lag among the metrics", LONG, ask).await;
+    drover_testkit::lint::check(&page.unwrap());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn while_no_broker_answers_writes_go_on_and_the_lag_is_told() {
     let (cluster, dir) = (cluster(), tempfile::tempdir().unwrap());
@@ -220,6 +240,7 @@ async fn while_no_broker_answers_writes_go_on_and_the_lag_is_told() {
         status["Lag"].as_u64() >= Some(20) && error.contains("event_publisher.kafka.brokers")
     };
     until(&server, "a lag with its reason", behind).await;
+    shows_its_lag(&server).await;
     cluster.broker_up(1).unwrap();
     let done = |status: &Value| status["Lag"] == 0 && status["Error"] == "";
     until(&server, "the end of the lag", done).await;

@@ -253,6 +253,56 @@ mod tests {
     }
 
     #[test]
+    fn each_figure_of_jobs_has_its_own_name() {
+        let (telemetry, recorder) =
+            crate::telemetry::build(&crate::telemetry::TelemetryOptions::default());
+        let counts = TaskGroupSummary {
+            queued: 1,
+            complete: 2,
+            failed: 3,
+            running: 4,
+            starting: 5,
+            lost: 6,
+            unknown: 7,
+        };
+        let summary = JobSummary {
+            job_id: "web".into(),
+            namespace: "default".into(),
+            summary: [("g".to_owned(), counts)].into_iter().collect(),
+            ..JobSummary::default()
+        };
+        let mut jobs = JobGauges::default();
+        jobs.summary(("default".into(), "web".into()), Some(&summary));
+        let all = ["pending", "running", "running", "dead", "dead", "dead"];
+        for (number, status) in all.into_iter().enumerate() {
+            jobs.job(("default".into(), format!("job-{number}")), Some(status));
+        }
+        metrics::with_local_recorder(&recorder, || jobs.report(Duration::ZERO, false));
+        let text = telemetry.prometheus();
+        for (name, wanted) in [
+            ("job_summary_queued", 1),
+            ("job_summary_complete", 2),
+            ("job_summary_failed", 3),
+            ("job_summary_running", 4),
+            ("job_summary_starting", 5),
+            ("job_summary_lost", 6),
+            ("job_summary_unknown", 7),
+            ("job_status_pending", 1),
+            ("job_status_running", 2),
+            ("job_status_dead", 3),
+        ] {
+            let name = format!("nomad_nomad_{name}");
+            let figures: Vec<&str> = text
+                .lines()
+                .filter_map(|line| line.strip_prefix(name.as_str()))
+                .filter(|rest| rest.starts_with(['{', ' ']))
+                .filter_map(|rest| Some(rest.rsplit_once(' ')?.1))
+                .collect();
+            assert_eq!(figures, [wanted.to_string()], "{name}: {text}");
+        }
+    }
+
+    #[test]
     fn dispatched_jobs_are_left_out_where_the_configuration_says_so() {
         let shown = |without: bool| {
             let (telemetry, recorder) =

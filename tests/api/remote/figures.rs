@@ -3,7 +3,7 @@
 use std::net::UdpSocket;
 
 use anyhow::{Result, ensure};
-use drover_testkit::{Http, LONG, wait_for};
+use drover_testkit::{Http, LONG, lint, wait_for};
 use serde_json::{Value, json};
 
 use super::{World, running, setup, shell, text};
@@ -95,6 +95,7 @@ fn a_client_without_a_server_tells_of_its_node_and_of_what_runs_there() {
         assert_eq!(value(&first, name, &task), Some(wanted), "{name}: {first}");
     }
     assert!(!first.contains("ticket=\""), "{first}");
+    lint::check(&first);
     // A reader is there: a sample comes soon.
     wait_for("what it uses", LONG, || -> Result<()> {
         let reported = reported(&mut here);

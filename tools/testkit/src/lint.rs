@@ -24,17 +24,32 @@ const DERIVED: [&str; 12] = [
 ];
 
 /// What promtool says of names that are Nomad's (`nomad_…`), which stay as its dashboards expect
-/// them: its counters have no ending, Raft's indexes are in camel case, and garbage collection and
-/// the summaries of jobs are called what they are called there. Names of drover's own have no
-/// exception.
-pub const OF_NOMADS: [&str; 3] = [
+/// them: its counters have no ending, the whole of a machine's memory has theirs, Raft's indexes
+/// are in camel case, and garbage collection and the summaries of jobs are called what they are
+/// called there. Names of drover's own have no exception.
+const OF_NOMADS: [&str; 4] = [
     "a counter without _total",
+    "no counter, and _total",
     "no snake_case",
     "a type in its name",
 ];
 
+/// Checks an agent's text of metrics.
+///
+/// # Panics
+/// When a name breaks a rule that Nomad's own keeps, or nothing is known of what it means.
+pub fn check(text: &str) {
+    for (name, found) in &problems(text) {
+        let nomads = name.starts_with("nomad_");
+        let kept = |what: &&str| OF_NOMADS.contains(what);
+        assert!(nomads && found.iter().all(kept), "{name}: {found:?}");
+    }
+    let unexplained = text.lines().find(|line| line.contains(" The metric "));
+    assert_eq!(unexplained, None, "telemetry/help.rs does not know it");
+}
+
 /// What is wrong with a text of metrics: each name with its problems.
-pub fn problems(text: &str) -> BTreeMap<String, Vec<&'static str>> {
+fn problems(text: &str) -> BTreeMap<String, Vec<&'static str>> {
     let mut found: BTreeMap<String, Vec<&'static str>> = BTreeMap::new();
     let (mut helped, mut kinds) = (BTreeMap::new(), BTreeMap::new());
     for line in text.lines() {

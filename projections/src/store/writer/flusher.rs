@@ -15,6 +15,9 @@ use crate::engine::error::StorageError;
 #[derive(Default)]
 pub(crate) struct Flusher {
     requested: Option<Requested>,
+    /// Set by a test whose machine has no thread for it.
+    #[cfg(test)]
+    pub(super) threads_are_out: bool,
     /// Held by a test whose disk takes its time.
     #[cfg(test)]
     pub(super) gate: Arc<Mutex<()>>,
@@ -60,17 +63,24 @@ impl Requested {
 }
 
 impl Flusher {
-    /// Requests a flush, unless one is on its way; returns whether it did. Whether it is over when
-    /// all is on the disk, or as soon as RocksDB has taken it, is what `whole` says.
-    pub(super) fn start(&mut self, db: &Arc<Database>, whole: bool) -> Result<bool, StorageError> {
+    /// Requests a flush, unless one is on its way or there is no thread for it; returns whether it
+    /// did. Whether it is over when all is on the disk, or as soon as RocksDB has taken it, is what
+    /// `whole` says.
+    pub(super) fn start(&mut self, db: &Arc<Database>, whole: bool) -> bool {
         if self.requested.is_some() {
-            return Ok(false);
+            return false;
         }
         let (its, over) = (Arc::clone(db), Arc::<Over>::default());
         let reports = Reports(Arc::clone(&over));
         #[cfg(test)]
         let gate = Arc::clone(&self.gate);
         let thread = std::thread::Builder::new().name("projections-flush".to_owned());
+        #[cfg(test)]
+        let thread = match self.threads_are_out {
+            // No machine has as much memory for a stack.
+            true => thread.stack_size(1 << 60),
+            false => thread,
+        };
         let requested = thread.spawn(move || {
             let _reports = reports;
             #[cfg(test)]
@@ -78,11 +88,18 @@ impl Flusher {
             its.flush(whole)
         });
         match requested {
-            Ok(thread) => self.requested = Some(Requested { thread, over }),
-            // Without a thread this one makes it.
-            Err(_) => db.flush(whole)?,
+            Ok(thread) => {
+                self.requested = Some(Requested { thread, over });
+                true
+            }
+            // It stays due: the applier, which is here, would be held for as long as it takes.
+            Err(_) => false,
         }
-        Ok(true)
+    }
+
+    /// Whether none is on its way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.requested.is_none()
     }
 
     /// What became of the last one, if it is over.
