@@ -70,12 +70,15 @@ fn head(db_snapshot: &DbSnapshot, table: u16, mark: u64) -> Result<Option<SetHea
     }
 }
 
-/// The mark of the newest set of a table up to `upper_bound`, and its head, if that can be read.
+/// The mark of a set, and its head, if that can be read.
+type NewestSet = (u64, Result<SetHead, StorageError>);
+
+/// The newest set of a table up to `upper_bound`.
 fn newest(
     db_snapshot: &DbSnapshot,
     table: u16,
     upper_bound: u64,
-) -> Result<Option<(u64, Result<SetHead, StorageError>)>, StorageError> {
+) -> Result<Option<NewestSet>, StorageError> {
     let range = Range {
         lower: chunk_key(table, 0, 0),
         upper: Some(chunk_key(table, upper_bound.saturating_add(1), 0)),

@@ -243,7 +243,7 @@ fn table(rows: &[Recorded], known: Option<&Outcomes>) -> String {
 /// What became of an event, with the mark that the audit trail has for a refused one.
 fn became(outcome: Option<RecordedOutcome<'_>>) -> String {
     match outcome {
-        Some(RecordedOutcome::Refused(reason)) => format!("REFUSED: {reason}"),
+        Some(RecordedOutcome::Rejected(reason)) => format!("REFUSED: {reason}"),
         Some(applied) => applied.name().to_owned(),
         None => "unknown".to_owned(),
     }
@@ -280,7 +280,7 @@ mod tests {
         for (event, line) in rows.iter().zip(lines) {
             match known.get(event.index).unwrap() {
                 RecordedOutcome::Applied => assert!(line.ends_with("  applied"), "{line}"),
-                RecordedOutcome::Refused(why) => {
+                RecordedOutcome::Rejected(why) => {
                     refused += 1;
                     assert!(line.ends_with(&format!("  REFUSED: {why}")), "{line}");
                 }
