@@ -87,6 +87,8 @@ pub struct Field {
     pub empty_is_unset: bool,
     /// How confidential it is.
     pub class: Class,
+    /// A job keeps it, or makes something else of it.
+    pub kept: bool,
     /// Its name in the model.
     own: &'static str,
 }
@@ -153,6 +155,7 @@ impl Field {
             default: None,
             empty_is_unset: false,
             class: Class::Public,
+            kept: true,
             own: plain(own),
         }
     }
@@ -190,6 +193,14 @@ impl Field {
     pub const fn server_only(self) -> Self {
         Self {
             shown: false,
+            ..self
+        }
+    }
+
+    /// No job keeps it, and nothing is made of it: who says it has to hear so.
+    pub const fn dropped(self) -> Self {
+        Self {
+            kept: false,
             ..self
         }
     }

@@ -5,8 +5,84 @@
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// Flags, the command they are of (none: any), and what is said.
-const ABSENT: [(&[&str], &str, &str); 8] = [
+/// Flags, the command they are of (none: any), and what is said. The first that fits counts.
+const ABSENT: [(&[&str], &str, &str); 16] = [
+    (
+        &["alloc-mounts-dir"],
+        "agent",
+        "allocations are not mounted anywhere; leave it out",
+    ),
+    (
+        &["client-intro-token"],
+        "agent",
+        "nodes join without an introduction; leave it out",
+    ),
+    (
+        &[
+            "consul-address",
+            "consul-auth",
+            "consul-auto-advertise",
+            "consul-ca-file",
+            "consul-cert-file",
+            "consul-checks-use-advertise",
+            "consul-client-auto-join",
+            "consul-client-failures-before-critical",
+            "consul-client-failures-before-warning",
+            "consul-client-http-check-name",
+            "consul-client-service-name",
+            "consul-key-file",
+            "consul-server-auto-join",
+            "consul-server-failures-before-critical",
+            "consul-server-failures-before-warning",
+            "consul-server-http-check-name",
+            "consul-server-rpc-check-name",
+            "consul-server-serf-check-name",
+            "consul-server-service-name",
+            "consul-ssl",
+            "consul-token",
+            "consul-verify-ssl",
+        ],
+        "agent",
+        "drover does not talk to Consul; leave it out, and give services provider = \"nomad\"",
+    ),
+    (
+        &["dev-connect"],
+        "agent",
+        "there are no bridge networks and no service mesh; use -dev",
+    ),
+    (
+        &["dev-consul"],
+        "agent",
+        "drover does not talk to Consul; use -dev, and give services provider = \"nomad\"",
+    ),
+    (
+        &["dev-vault"],
+        "agent",
+        "drover does not talk to Vault; use -dev, and variables for secrets",
+    ),
+    (
+        &["eventlog", "eventlog-level"],
+        "agent",
+        "drover runs on Linux, which has no event log of Windows; leave it out",
+    ),
+    (
+        &[
+            "vault-address",
+            "vault-allow-unauthenticated",
+            "vault-ca-file",
+            "vault-ca-path",
+            "vault-cert-file",
+            "vault-create-from-role",
+            "vault-enabled",
+            "vault-key-file",
+            "vault-namespace",
+            "vault-tls-server-name",
+            "vault-tls-skip-verify",
+            "vault-token",
+        ],
+        "agent",
+        "drover does not talk to Vault; leave it out, and use variables for secrets",
+    ),
     (
         &["at"],
         "",
@@ -117,11 +193,22 @@ mod tests {
                 "--autocomplete-install",
                 "`drover` has no -autocomplete-install: use drover completions bash, zsh or fish",
             ),
+            (
+                "agent --dev-connect",
+                "`drover agent` has no -dev-connect: there are no bridge networks and no service \
+                 mesh; use -dev",
+            ),
+            (
+                "agent --vault-address=http://x",
+                "`drover agent` has no -vault-address: drover does not talk to Vault; leave it \
+                 out, and use variables for secrets",
+            ),
         ] {
             assert_eq!(explained(line).as_deref(), Some(wanted));
         }
         assert!(explained("system gc --at 5").is_some_and(|text| text.contains("has no -at")));
         assert_eq!(explained("job run --redact web.hcl"), None);
+        assert_eq!(explained("job run --dev-connect web.hcl"), None);
         assert_eq!(explained("job run --nope web.hcl"), None);
     }
 }

@@ -70,14 +70,15 @@ fn checked(paths: &[PathBuf]) -> Result<(Config, bool), ConfigError> {
     let mut config = Config::default();
     config::load(&mut config, paths)?;
     let has_role = config.server.enabled || config.client.enabled;
+    let mut whole = config.clone();
     // As with -dev: what is said of either is checked.
-    config.server.enabled |= !has_role;
-    config.client.enabled |= !has_role;
-    if config.data_dir.is_none() {
+    whole.server.enabled |= !has_role;
+    whole.client.enabled |= !has_role;
+    if whole.data_dir.is_none() {
         // It may come from a flag.
-        config.data_dir = Some(Path::new("/").to_owned());
+        whole.data_dir = Some(Path::new("/").to_owned());
     }
-    config::check(&config)?;
+    config::check(&whole)?;
     Ok((config, has_role))
 }
 

@@ -46,11 +46,13 @@ pub enum ClientError {
 /// Starts the client of this machine; `reach` makes the way to the servers for its secret.
 ///
 /// # Errors
-/// What it keeps on disk cannot be read or made.
+/// What it keeps on disk cannot be read or made, or it has no such network interface.
 pub fn open(
     settings: ClientSettings,
     reach: impl FnOnce(&str) -> Caller,
 ) -> Result<Arc<Client>, ClientError> {
+    let invalid = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
+    fingerprint::network::check(&settings.client).map_err(invalid)?;
     make_path(&settings.alloc_dir)?;
     make_private(&settings.state_dir)?;
     let ids = NodeIds::load(&settings.state_dir)?;
@@ -70,7 +72,6 @@ pub fn open(
         Csi::restore(&state_dir, &node, &journal, (caller.clone(), clock.clone()))
     };
     let host_volumes = HostVolumes::restore(&settings, &node, &journal);
-    let invalid = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
     let devices = Devices::restore(&settings.get(), &node, &journal).map_err(invalid)?;
     let factory = RunnerFactory {
         settings: settings.clone(),

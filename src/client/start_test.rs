@@ -147,6 +147,19 @@ fn settings(dir: &std::path::Path) -> ClientSettings {
     }
 }
 
+#[tokio::test]
+async fn a_client_does_not_start_with_an_interface_that_is_not_there() {
+    let (tmp, servers) = (tempfile::tempdir().unwrap(), Pretended::silent());
+    let mut settings = settings(tmp.path());
+    settings.client.network_interface = "no-such-0".to_owned();
+    let alloc_dir = settings.alloc_dir.clone();
+    let refused = open(settings, |_| servers.caller()).err().unwrap();
+    let refused = refused.to_string();
+    let begin = "client: client.network_interface: there is no interface \"no-such-0\", there are ";
+    assert!(refused.starts_with(begin), "{refused}");
+    assert!(!alloc_dir.exists(), "nothing was made");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_directory_of_allocations_is_there_before_the_first_of_them() {
     let (tmp, servers) = (tempfile::tempdir().unwrap(), Pretended::silent());

@@ -319,7 +319,8 @@ fn ids_of_a_decision_follow_from_its_stamp() {
 
 #[test]
 fn preemption_is_refused_for_each_kind_of_job_unless_it_is_set_already() {
-    let kinds: [(&str, fn(&mut PreemptionConfig)); 4] = [
+    type Switch = fn(&mut PreemptionConfig);
+    let kinds: [(&str, Switch); 4] = [
         ("SystemScheduler", |set| set.system_scheduler_enabled = true),
         ("SysBatchScheduler", |set| {
             set.sys_batch_scheduler_enabled = true;
@@ -329,7 +330,7 @@ fn preemption_is_refused_for_each_kind_of_job_unless_it_is_set_already() {
             set.service_scheduler_enabled = true;
         }),
     ];
-    let set = |switches: &[fn(&mut PreemptionConfig)]| {
+    let set = |switches: &[Switch]| {
         let mut config = SchedulerConfiguration::default();
         for switch in switches {
             switch(&mut config.preemption_config);

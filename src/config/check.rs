@@ -185,6 +185,10 @@ fn client(config: &Config, wrong: &mut Vec<String>) {
             client.reserved.reserved_ports
         ));
     }
+    if let Err(text) = core_list(&client.reserved.cores) {
+        let got = &client.reserved.cores;
+        wrong.push(format!("reserved.cores {got:?} invalid: {text}"));
+    }
     for (name, network) in &client.host_networks {
         if let Err(text) = ports(&network.reserved_ports) {
             let got = &network.reserved_ports;
@@ -294,20 +298,35 @@ pub fn trusted_proxies(texts: &[String]) -> Result<Vec<IpNet>, String> {
     texts.iter().map(read).collect()
 }
 
+/// Reads cores as the kernel lists them: `0-2,7`.
+///
+/// # Errors
+/// The part that names no cores.
+pub fn core_list(text: &str) -> Result<Vec<u16>, String> {
+    Ok(ranges(text, "core")?.into_iter().flatten().collect())
+}
+
 /// Reads `22,80,8500-8600`.
 fn ports(text: &str) -> Result<(), String> {
+    ranges(text, "port").map(|_| ())
+}
+
+/// Numbers and what is from one to another, parted by commas; `kind` is what a number is of.
+fn ranges(text: &str, kind: &str) -> Result<Vec<RangeInclusive<u16>>, String> {
+    let number = |text: &str| {
+        let number = text.trim().parse::<u16>();
+        number.map_err(|_| format!("{text:?} is not a {kind}"))
+    };
+    let mut found = Vec::new();
     for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
         let (low, high) = part.split_once('-').unwrap_or((part, part));
-        let port = |t: &str| {
-            t.trim()
-                .parse::<u16>()
-                .map_err(|_| format!("{t:?} is not a port"))
-        };
-        if port(low)? > port(high)? {
+        let (low, high) = (number(low)?, number(high)?);
+        if low > high {
             return Err(format!("{part:?} ends before it begins"));
         }
+        found.push(low..=high);
     }
-    Ok(())
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -323,6 +342,7 @@ mod tests {
         };
         config.server.raft_multiplier = 11;
         config.client.reserved.reserved_ports = "22,90-80".into();
+        config.client.reserved.cores = "0-2,x".into();
         let text = check(&config).expect_err("refused").to_string();
         for part in [
             "Must specify either server, client or dev mode",
@@ -330,8 +350,30 @@ mod tests {
             "data-dir must be given as an absolute path: got relative",
             "raft_multiplier cannot be 11",
             "reserved.reserved_ports \"22,90-80\" invalid",
+            "reserved.cores \"0-2,x\" invalid: \"x\" is not a core",
         ] {
             assert!(text.contains(part), "{part} missing in:\n{text}");
+        }
+    }
+
+    #[test]
+    fn cores_are_listed_as_the_kernel_does() {
+        for (text, cores) in [
+            ("", &[][..]),
+            ("0", &[0]),
+            ("0-2,7", &[0, 1, 2, 7]),
+            (" 3 , 5 - 6 ,", &[3, 5, 6]),
+        ] {
+            assert_eq!(core_list(text).as_deref(), Ok(cores), "{text}");
+        }
+        for (text, why) in [
+            ("0-2,x", "\"x\" is not a core"),
+            ("-1", "\"\" is not a core"),
+            ("1-", "\"\" is not a core"),
+            ("65536", "\"65536\" is not a core"),
+            ("3-1", "\"3-1\" ends before it begins"),
+        ] {
+            assert_eq!(core_list(text), Err(why.to_owned()), "{text}");
         }
     }
 

@@ -158,7 +158,7 @@ pub struct Reserved {
     pub memory: u64 => set,
     /// MB.
     pub disk: u64 => set,
-    /// `0-1`.
+    /// The cores that no task gets, `0-1`; what they can do is not offered either.
     pub cores: String => set,
     /// `22,80,8500-8600`.
     pub reserved_ports: String => set,

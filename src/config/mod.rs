@@ -37,7 +37,7 @@ pub use block::{
     AclConfig, Addresses, AutopilotConfig, LogSettings, PluginConfig, Ports, RpcConfig,
     TelemetryConfig, TlsConfig, UiConfig,
 };
-pub use check::{check, trusted_proxies};
+pub use check::{check, core_list, trusted_proxies};
 pub use client::{
     ArtifactConfig, ClientConfig, DrainOnShutdown, HostNetwork, HostVolume, Reserved,
 };

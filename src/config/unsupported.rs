@@ -79,6 +79,7 @@ const NO_GOSSIP: &str = "there is no gossip between servers, nothing listens the
 const NO_GOSSIP_PORT: &str = "there is no gossip between servers, nothing listens there; the port \
     is shown as a server's, as Nomad's clients expect";
 const NO_ACL: &str = "no request needs a token: set acl { enabled = true }";
+const SERVER_AT_HAND: &str = "the client of an agent that is a server calls that one";
 const ACL_AT_HAND: &str = "a server has tokens, roles and policies itself; only an agent without \
     a server keeps what servers said of them";
 
@@ -95,6 +96,7 @@ pub fn without_effect(config: &super::Config) -> Vec<WithoutEffect> {
         false => NO_ACL,
     };
     let (acl, usually) = (&config.acl, &usual.acl);
+    let (near, client) = (config.server.enabled, &config.client);
     let settings = [
         (
             !asks && acl.policy_ttl != usually.policy_ttl,
@@ -118,6 +120,21 @@ pub fn without_effect(config: &super::Config) -> Vec<WithoutEffect> {
         ),
         (config.addresses.serf.is_some(), "addresses.serf", NO_GOSSIP),
         (config.advertise.serf.is_some(), "advertise.serf", NO_GOSSIP),
+        (
+            near && !client.servers.is_empty(),
+            "client.servers",
+            SERVER_AT_HAND,
+        ),
+        (
+            near && !client.server_join.start_join.is_empty(),
+            "client.server_join.start_join",
+            SERVER_AT_HAND,
+        ),
+        (
+            near && !client.server_join.retry_join.is_empty(),
+            "client.server_join.retry_join",
+            SERVER_AT_HAND,
+        ),
     ];
     let settings = settings.into_iter().filter(|(is_set, ..)| *is_set);
     let settings = settings.map(|(_, path, why)| WithoutEffect {
@@ -277,6 +294,24 @@ mod tests {
             assert_eq!(reported_of(&config), reported.map(owned));
         }
     }
+
+    #[test]
+    fn servers_are_named_to_a_client_that_has_one_at_hand_in_vain() {
+        for (mut config, all) in [(Config::default(), &[][..]), (Config::dev(), &SERVERS[..])] {
+            config.client.enabled = true;
+            config.client.servers = vec!["a".to_owned()];
+            config.client.server_join.start_join = vec!["b".to_owned()];
+            config.client.server_join.retry_join = vec!["c".to_owned()];
+            let reported = all.iter().map(|path| owned((*path, SERVER_AT_HAND)));
+            assert_eq!(reported_of(&config), reported.collect::<Vec<_>>());
+        }
+    }
+
+    const SERVERS: [&str; 3] = [
+        "client.servers",
+        "client.server_join.start_join",
+        "client.server_join.retry_join",
+    ];
 
     #[test]
     fn what_is_kept_of_tokens_does_nothing_where_nobody_is_asked_about_them() {

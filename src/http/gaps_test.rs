@@ -248,11 +248,22 @@ async fn fields_of_a_job_that_nobody_reads_are_named() {
     let mut far = job("web");
     far["Job"]["ConsulNamespace"] = json!("team");
     far["Job"]["VaultNamespace"] = json!("");
+    let check = |advertise: &str| {
+        json!({"Name": "up", "Type": "tcp", "Interval": 1_000_000_000_u64,
+            "Timeout": 1_000_000_000_u64, "Advertise": advertise})
+    };
+    far["Job"]["TaskGroups"][0]["Services"] = json!([{"Name": "web", "Provider": "nomad",
+        "PortLabel": "80", "Checks": [check(""), check("10.0.0.1")]}]);
+    far["Job"]["TaskGroups"][0]["Services"][0]["Checks"][0]["Name"] = json!("first");
     let done = h.put("/v1/job/web/plan", &far).await;
-    let named = "field Job.ConsulNamespace";
-    assert_eq!(done.header("x-drover-ignored"), named);
+    let dropped = "field Job.TaskGroups[0].Services[0].Checks[1].Advertise";
+    let kept = "field Job.ConsulNamespace";
+    let named = done.header("x-drover-ignored");
+    assert_eq!(named, format!("{dropped}, {kept}"), "{}", done.text());
     let warned = done.json()["Warnings"].to_string();
-    assert!(warned.contains(named), "{warned}");
+    for part in [dropped, kept] {
+        assert!(warned.contains(part), "{warned}");
+    }
     h.stop().await;
 }
 

@@ -94,7 +94,7 @@ impl ApiJob {
         self.fields.entry(field).or_insert_with(|| value.into());
     }
 
-    /// The paths of what was said and is no field of a job, as far as they are kept.
+    /// The paths of what was said and no job keeps; of many, some.
     pub fn unknown(&self) -> &[String] {
         &self.unknown
     }

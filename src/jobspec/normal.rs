@@ -1,6 +1,6 @@
-//! Jobs in the API's JSON form: names in any case, unknown fields named, `null` as "not said",
-//! wrong types refused with the field's path; and the full form with every field, as the parse
-//! route answers.
+//! Jobs in the API's JSON form: names in any case, fields that are unknown or dropped named, `null`
+//! as "not said", wrong types refused with the field's path; and the full form with every field, as
+//! the parse route answers.
 
 use super::duration;
 use drover_events::field::{Field, Kind, Shape};
@@ -50,6 +50,9 @@ pub(super) fn read(
         };
         if value.is_null() || (key != field.json && out.contains_key(field.json)) {
             continue;
+        }
+        if !field.kept && Says::anything(&value) {
+            unknown.add(field.json);
         }
         let step = || format!(".{}", field.json);
         let value = unknown

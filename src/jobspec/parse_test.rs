@@ -123,6 +123,16 @@ job "web" {
     assert!(again.unknown().is_empty(), "{:?}", again.unknown());
 }
 
+#[test]
+fn a_field_that_no_job_keeps_is_named_where_it_says_something() {
+    let text = "job \"x\" {\n group \"g\" {\n service {\n check {\n advertise = \"a\"\n }\n \
+                check {\n advertise = \"\"\n }\n }\n }\n}\n";
+    let shown = parse(&Input::server(text)).expect("parses").to_json();
+    let sent = ApiJob::from_json(shown).expect("reads");
+    let path = "Job.TaskGroups[0].Services[0].Checks[0].Advertise";
+    assert_eq!(sent.unknown(), [path]);
+}
+
 const SAMPLE: &str = r#"
 variable "image" { default = "redis:7" }
 variable "count" {

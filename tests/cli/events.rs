@@ -58,17 +58,17 @@ fn values_of_variables_are_not_searched_and_it_says_so() {
 
 /// What is said of the log below a directory, once its tables were compared at all checkpoints.
 fn verified(session: &Session, data: &str) -> Result<String> {
-    let said = session.done(&format!("log verify -data-dir {data}"));
+    let printed = session.done(&format!("log verify -data-dir {data}"));
     let line = |name: &str| {
         let begin = format!("{name} = ");
-        let mut lines = said.lines();
+        let mut lines = printed.lines();
         lines.find_map(|line| line.strip_prefix(begin.as_str()))
     };
     let signed = line("Signed").and_then(|signed| signed.split_once(", signed to "));
-    let (checkpoints, _) = signed.with_context(|| said.clone())?;
+    let (checkpoints, _) = signed.with_context(|| printed.clone())?;
     let wanted = format!("tables equal at {checkpoints}");
-    ensure!(line("Tables") == Some(wanted.as_str()), "{said}");
-    Ok(said)
+    ensure!(line("Tables") == Some(wanted.as_str()), "{printed}");
+    Ok(printed)
 }
 
 #[test]

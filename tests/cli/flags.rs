@@ -5,7 +5,7 @@ use std::thread;
 use crate::support::{Session, service};
 
 /// The commands that drover has of Nomad's, and the flags of each there but for the connection's.
-const FLAGS: [(&str, &str); 110] = [
+const FLAGS: [(&str, &str); 111] = [
     ("acl bootstrap", "json t"),
     ("acl policy apply", "description group job task"),
     ("acl policy delete", ""),
@@ -37,6 +37,24 @@ const FLAGS: [(&str, &str); 110] = [
     ("alloc restart", "all-tasks task verbose"),
     ("alloc checks", "json t verbose"),
     ("alloc status", "json short stats t ui verbose"),
+    (
+        "agent",
+        "acl-enabled acl-replication-token alloc-dir alloc-mounts-dir bind bootstrap-expect client \
+         client-intro-token config consul-address consul-auth consul-auto-advertise consul-ca-file \
+         consul-cert-file consul-checks-use-advertise consul-client-auto-join \
+         consul-client-failures-before-critical consul-client-failures-before-warning \
+         consul-client-http-check-name consul-client-service-name consul-key-file \
+         consul-server-auto-join consul-server-failures-before-critical \
+         consul-server-failures-before-warning consul-server-http-check-name \
+         consul-server-rpc-check-name consul-server-serf-check-name consul-server-service-name \
+         consul-ssl consul-token consul-verify-ssl data-dir dc dev dev-connect dev-consul \
+         dev-vault encrypt eventlog eventlog-level host-volume-plugin-dir host-volumes-dir join \
+         log-include-location log-json log-level meta network-interface network-speed node \
+         node-class node-pool plugin-dir preferred-address-family raft-protocol region rejoin \
+         retry-interval retry-join retry-max server servers state-dir vault-address vault-ca-file \
+         vault-ca-path vault-cert-file vault-create-from-role vault-enabled vault-key-file \
+         vault-namespace vault-tls-server-name vault-tls-skip-verify",
+    ),
     ("agent-info", "json t"),
     ("deployment fail", "detach verbose"),
     ("deployment list", "filter json t verbose"),
@@ -188,32 +206,67 @@ const FLAGS: [(&str, &str); 110] = [
 ];
 
 /// The flags that drover refuses, whichever command they are of.
-const REFUSED: [&str; 21] = [
+const REFUSED: [&str; 55] = [
+    "alloc-mounts-dir",
+    "client-intro-token",
+    "consul-address",
     "consul-auth",
+    "consul-auto-advertise",
     "consul-ca-cert",
+    "consul-ca-file",
     "consul-ca-path",
+    "consul-cert-file",
+    "consul-checks-use-advertise",
+    "consul-client-auto-join",
     "consul-client-cert",
+    "consul-client-failures-before-critical",
+    "consul-client-failures-before-warning",
+    "consul-client-http-check-name",
     "consul-client-key",
+    "consul-client-service-name",
     "consul-http-addr",
+    "consul-key-file",
     "consul-namespace",
+    "consul-server-auto-join",
+    "consul-server-failures-before-critical",
+    "consul-server-failures-before-warning",
+    "consul-server-http-check-name",
+    "consul-server-rpc-check-name",
+    "consul-server-serf-check-name",
+    "consul-server-service-name",
+    "consul-ssl",
     "consul-token",
     "consul-token-file",
+    "consul-verify-ssl",
+    "dev-connect",
+    "dev-consul",
+    "dev-vault",
     "disable-upgrade-migration",
     "enable-custom-upgrades",
     "enable-redundancy-zones",
+    "eventlog",
+    "eventlog-level",
     "redact",
     "ui",
     "vault-address",
     "vault-ca-cert",
+    "vault-ca-file",
     "vault-ca-path",
+    "vault-cert-file",
     "vault-client-cert",
     "vault-client-key",
+    "vault-create-from-role",
+    "vault-enabled",
+    "vault-key-file",
     "vault-namespace",
+    "vault-tls-server-name",
+    "vault-tls-skip-verify",
     "vault-token",
 ];
 
 /// Commands that call no agent.
-const OFFLINE: [&str; 8] = [
+const OFFLINE: [&str; 9] = [
+    "agent",
     "node pool init",
     "operator snapshot inspect",
     "tls ca create",

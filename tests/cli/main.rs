@@ -8,6 +8,7 @@ mod allocs;
 mod certificates;
 mod cluster;
 mod completion;
+mod configured;
 mod deployments;
 mod diagnostics;
 mod effects;

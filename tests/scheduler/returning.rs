@@ -265,6 +265,48 @@ fn reserved_cores_are_given_once() {
 }
 
 #[test]
+fn a_core_that_a_node_keeps_for_its_machine_is_given_to_nobody() {
+    use drover_events::model::{Core, Topology};
+    // A node may offer what it keeps, or not.
+    for offered in [vec![0, 1, 2, 3], vec![1, 2, 3]] {
+        let mut spec = job("service", 4);
+        let resources = spec.task_groups[0].tasks[0].resources.as_mut().unwrap();
+        resources.cores = 1;
+        resources.cpu = 0;
+        let mut world = World::new(0, spec);
+        let mut one = node(1);
+        let has = one.node_resources.as_mut().unwrap();
+        has.cpu.cpu_shares = 3_000;
+        has.cpu.total_cpu_cores = 4;
+        has.cpu.reservable_cpu_cores = offered.into();
+        let cores = (0..4).map(|id| Core {
+            id,
+            disable: id == 0,
+            ..Core::default()
+        });
+        has.processors.topology = Some(Topology {
+            cores: cores.collect::<Vec<_>>().into(),
+            ..Topology::default()
+        });
+        let kept = one.reserved_resources.get_or_insert_default();
+        kept.cpu.reserved_cpu_cores = vec![0].into();
+        world.add_node(one);
+        let outcome = world.run("job-register");
+        let exhausted = &outcome.failed["g"].dimension_exhausted;
+        assert_eq!(exhausted.get("cores"), Some(&1), "{exhausted:?}");
+        let mut given = Vec::new();
+        for id in world.live() {
+            let resources = world.alloc(&id).allocated_resources.unwrap();
+            let cpu = &resources.tasks["t"].cpu;
+            assert_eq!(cpu.cpu_shares, 1_000, "a third of what is left");
+            given.extend(cpu.reserved_cores.iter().copied());
+        }
+        given.sort_unstable();
+        assert_eq!(given, [1, 2, 3]);
+    }
+}
+
+#[test]
 fn a_failed_allocation_waits_as_long_as_fibonacci_says() {
     let mut spec = job("service", 1);
     let policy = spec.task_groups[0].reschedule_policy.as_mut().unwrap();

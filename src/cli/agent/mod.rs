@@ -5,7 +5,7 @@ pub(super) mod log;
 
 use super::out::Out;
 use crate::base::version::VERSION;
-use crate::config::{self, Config};
+use crate::config::{self, ClientConfig, Config};
 use anyhow::{Result, bail};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -83,6 +83,12 @@ pub(super) struct Args {
     /// Where allocations live
     #[arg(long, value_name = "DIR")]
     alloc_dir: Option<PathBuf>,
+    /// Where plugins make host volumes
+    #[arg(long, value_name = "DIR")]
+    host_volumes_dir: Option<PathBuf>,
+    /// Where plugins of host volumes are
+    #[arg(long, value_name = "DIR")]
+    host_volume_plugin_dir: Option<PathBuf>,
     /// The address to listen on
     #[arg(long, value_name = "ADDR")]
     bind: Option<String>,
@@ -122,12 +128,18 @@ pub(super) struct Args {
     /// Not supported: there is one server
     #[arg(long)]
     rejoin: bool,
+    /// Always 3
+    #[arg(long, value_name = "N")]
+    raft_protocol: Option<u32>,
     /// Not supported: there is no gossip to encrypt
     #[arg(long, value_name = "KEY")]
     encrypt: Option<String>,
     /// The interface whose addresses are used
     #[arg(long, value_name = "NAME")]
     network_interface: Option<String>,
+    /// Which of its addresses goes first: ipv4 or ipv6
+    #[arg(long, value_name = "FAMILY")]
+    preferred_address_family: Option<String>,
     /// In Mbit/s
     #[arg(long, value_name = "N")]
     network_speed: Option<u64>,
@@ -224,6 +236,10 @@ fn flags(config: &mut Config, args: &Args) -> Result<()> {
         &mut config.server.bootstrap_expect,
         args.bootstrap_expect.as_ref(),
     );
+    set(
+        &mut config.server.raft_protocol,
+        args.raft_protocol.as_ref(),
+    );
     if let Some(dir) = &args.data_dir {
         config.data_dir = Some(std::path::absolute(dir)?);
     }
@@ -231,6 +247,11 @@ fn flags(config: &mut Config, args: &Args) -> Result<()> {
         (&mut config.plugin_dir, &args.plugin_dir),
         (&mut config.client.state_dir, &args.state_dir),
         (&mut config.client.alloc_dir, &args.alloc_dir),
+        (&mut config.client.host_volumes_dir, &args.host_volumes_dir),
+        (
+            &mut config.client.host_volume_plugin_dir,
+            &args.host_volume_plugin_dir,
+        ),
     ] {
         if from.is_some() {
             to.clone_from(from);
@@ -249,18 +270,23 @@ fn flags(config: &mut Config, args: &Args) -> Result<()> {
         config.client.meta.insert(key.to_owned(), value.to_owned());
     }
     config.client.servers.extend(args.servers.iter().cloned());
-    set(
-        &mut config.client.network_interface,
-        args.network_interface.as_ref(),
-    );
-    set(
-        &mut config.client.network_speed,
-        args.network_speed.as_ref(),
-    );
+    network(&mut config.client, args);
     set(&mut config.log.level, args.log_level.as_ref());
     config.log.json |= args.log_json;
     config.log.include_location |= args.log_include_location;
     Ok(())
+}
+
+fn network(client: &mut ClientConfig, args: &Args) {
+    set(
+        &mut client.network_interface,
+        args.network_interface.as_ref(),
+    );
+    set(
+        &mut client.preferred_address_family,
+        args.preferred_address_family.as_ref(),
+    );
+    set(&mut client.network_speed, args.network_speed.as_ref());
 }
 
 /// The lines every start begins with.
@@ -374,6 +400,47 @@ mod tests {
             let mut lines = inside.lines();
             let is_named = lines.any(|line| line.split_whitespace().next() == Some(name.as_str()));
             assert!(is_named, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_flag_says_the_same_as_its_setting() {
+        let configured = |flags: &[&str]| {
+            let words = ["agent", "--dev"].into_iter();
+            let words = words.chain(flags.iter().copied());
+            configure(&ConfigLine::try_parse_from(words).expect("parsed").args)
+        };
+        let config = configured(&[
+            "--host-volumes-dir=/v",
+            "--host-volume-plugin-dir=/p",
+            "--preferred-address-family=ipv6",
+            "--network-interface=eth1",
+            "--network-speed=7",
+            "--raft-protocol=3",
+        ]);
+        let config = config.expect("taken");
+        let client = &config.client;
+        assert_eq!(client.host_volumes_dir, Some("/v".into()));
+        assert_eq!(client.host_volume_plugin_dir, Some("/p".into()));
+        let network = (
+            client.network_interface.as_str(),
+            client.preferred_address_family.as_str(),
+            client.network_speed,
+        );
+        assert_eq!(network, ("eth1", "ipv6", 7));
+        for (flag, why) in [
+            ("--raft-protocol=2", "raft_protocol must be 3"),
+            (
+                "--preferred-address-family=ipv5",
+                "Invalid preferred-address-family value: ipv5",
+            ),
+            (
+                "--host-volumes-dir=v",
+                "host-volumes-dir must be given as an absolute path",
+            ),
+        ] {
+            let refused = configured(&[flag]).expect_err("refused").to_string();
+            assert!(refused.contains(why), "{refused}");
         }
     }
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use drover_config::PluginConfig;
 use drover_plugins::{Plugin, schema};
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
@@ -97,7 +98,7 @@ impl Devices {
 
     async fn try_run(&self, name: &str, file: &Path) -> Result<std::convert::Infallible, Over> {
         let mark = self.marked(name).await?;
-        let config = self.configs.get(name).cloned().unwrap_or_default();
+        let config: PluginConfig = self.configs.get(name).cloned().unwrap_or_default();
         let mut started = Started::begin((name, file), &config, &self.env, &mark).await?;
         let address = started.address().await?;
         let plugin = Plugin::at(address);

@@ -180,10 +180,12 @@ impl Exec {
     pub fn new(client: &ClientConfig, config: &PluginConfig, runs: Runs) -> Result<Self, String> {
         let plugin =
             IsolatedPlugin::of(client, config).map_err(|e| format!("plugin {NAME:?}: {e}"))?;
+        let kept = drover_config::core_list(&client.reserved.cores)
+            .map_err(|why| format!("client.reserved.cores: {why}"))?;
         let missing = missing(&runs.cgroups);
         Ok(Self {
             runs,
-            cores: Arc::default(),
+            cores: Arc::new(Cores::keeping(kept)),
             plugin,
             missing,
         })

@@ -270,6 +270,32 @@ async fn drv_06_cores_of_a_run_that_left_nothing_behind_are_everybodys_again() {
     assert_eq!(next.shared_cores, [0, 1, 2, 3]);
 }
 
+#[test]
+fn cores_that_an_operator_keeps_are_no_tasks() {
+    let tmp = tempfile::tempdir().unwrap();
+    fs::write(tmp.path().join("cpuset.cpus"), "0-3").unwrap();
+    let cgroups = Parents {
+        v1: [("cpuset".to_owned(), tmp.path().to_owned())].into(),
+        ..Parents::default()
+    };
+    let exec = |kept: &str| {
+        let runs = Runs {
+            launcher: launcher(),
+            dir: tmp.path().join("runs"),
+            cgroups: cgroups.clone(),
+        };
+        let mut client = ClientConfig::default();
+        client.reserved.cores = kept.to_owned();
+        Exec::new(&client, &PluginConfig::default(), runs)
+    };
+    let mut spec = ExecSpec::default();
+    cgroups.run("one", &mut spec);
+    exec("0-1").unwrap().cores.begin(&cgroups, &mut spec);
+    assert_eq!(spec.shared_cores, [2, 3]);
+    let refused = exec("0-").err().unwrap();
+    assert!(refused.starts_with("client.reserved.cores: "), "{refused}");
+}
+
 /// The directories of a task as an agent makes them, and what it is started with.
 struct Given {
     tmp: tempfile::TempDir,

@@ -1,6 +1,6 @@
 //! On which cores tasks run, by control groups: tasks with reserved cores have those and no others,
-//! and tasks without share the rest. A task cannot leave its group, whatever it requests of the
-//! kernel for itself.
+//! and tasks without share the rest, less what an operator keeps for the machine. A task cannot
+//! leave its group, whatever it requests of the kernel for itself.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -19,22 +19,37 @@ const CPUS: &str = "cpuset.cpus";
 /// That of memory, which version 1 wants filled in first.
 const MEMS: &str = "cpuset.mems";
 
-/// The cores that the tasks of one agent have, by their groups; none for tasks that share.
+/// The cores that the tasks of one agent have.
 #[derive(Debug, Default)]
-pub(crate) struct Cores(Mutex<BTreeMap<PathBuf, Vec<u16>>>);
+pub(crate) struct Cores {
+    /// What no task gets.
+    kept: Vec<u16>,
+    /// By the groups of tasks; none for tasks that share.
+    runs: Mutex<ByGroup>,
+}
+
+type ByGroup = BTreeMap<PathBuf, Vec<u16>>;
 
 impl Cores {
+    /// No task gets these.
+    pub(crate) fn keeping(kept: Vec<u16>) -> Self {
+        Self {
+            kept,
+            runs: Mutex::default(),
+        }
+    }
+
     /// A run begins, or was found again. One that has no cores reserved gets those that it shares.
     pub(crate) fn begin(&self, parents: &Parents, spec: &mut ExecSpec) {
         let Some(group) = parents.cpuset(spec) else {
             return;
         };
-        let mut runs = self.0.lock();
+        let mut runs = self.runs.lock();
         runs.insert(group, spec.cores.clone());
         if spec.cores.is_empty() {
-            spec.shared_cores = free(&runs, parents);
+            spec.shared_cores = self.free(&runs, parents);
         } else {
-            share(&runs, parents);
+            self.share(&runs, parents);
         }
     }
 
@@ -43,39 +58,45 @@ impl Cores {
         let Some(group) = parents.cpuset(spec) else {
             return;
         };
-        let mut runs = self.0.lock();
+        let mut runs = self.runs.lock();
         if runs.remove(&group).is_some_and(|cores| !cores.is_empty()) {
-            share(&runs, parents);
+            self.share(&runs, parents);
         }
     }
 
     /// A group was made that was not there when its cores were last decided.
     pub(crate) fn made(&self, parents: &Parents) {
-        share(&self.0.lock(), parents);
+        self.share(&self.runs.lock(), parents);
     }
-}
 
-/// Cores that no task reserved; all where every core is reserved.
-fn free(runs: &BTreeMap<PathBuf, Vec<u16>>, parents: &Parents) -> Vec<u16> {
-    let all = parents
-        .cpuset_parent()
-        .map_or_else(Vec::new, |parent| of_group(&parent));
-    let taken = |core: &u16| runs.values().any(|cores| cores.contains(core));
-    let free: Vec<u16> = all.iter().copied().filter(|core| !taken(core)).collect();
-    if free.is_empty() { all } else { free }
-}
+    /// Cores that no task reserved; all that tasks may have where every one of them is reserved.
+    fn free(&self, runs: &ByGroup, parents: &Parents) -> Vec<u16> {
+        let all = parents
+            .cpuset_parent()
+            .map_or_else(Vec::new, |parent| of_group(&parent));
+        let all = without(all, |core| self.kept.contains(core));
+        without(all, |core| runs.values().any(|cores| cores.contains(core)))
+    }
 
-/// Writes the cores that are left to the groups of the tasks that share them.
-fn share(runs: &BTreeMap<PathBuf, Vec<u16>>, parents: &Parents) {
-    let cores = cpu_set(&free(runs, parents));
-    for (group, _) in runs.iter().filter(|(_, cores)| cores.is_empty()) {
-        // One that is not there yet has them from its specification, one that is gone needs none.
-        if let Err(e) = fs::write(group.join(CPUS), &cores)
-            && e.kind() != io::ErrorKind::NotFound
-        {
-            tracing::warn!("a task keeps the cores it has: {}: {e}", group.display());
+    /// Writes the cores that are left to the groups of the tasks that share them.
+    fn share(&self, runs: &ByGroup, parents: &Parents) {
+        let cores = cpu_set(&self.free(runs, parents));
+        for (group, _) in runs.iter().filter(|(_, cores)| cores.is_empty()) {
+            // One that is not there yet has them from its specification, one that is gone needs
+            // none.
+            if let Err(e) = fs::write(group.join(CPUS), &cores)
+                && e.kind() != io::ErrorKind::NotFound
+            {
+                tracing::warn!("a task keeps the cores it has: {}: {e}", group.display());
+            }
         }
     }
+}
+
+/// Those that are not taken; all where nothing would be left.
+fn without(all: Vec<u16>, is_taken: impl Fn(&u16) -> bool) -> Vec<u16> {
+    let free: Vec<u16> = all.iter().copied().filter(|core| !is_taken(core)).collect();
+    if free.is_empty() { all } else { free }
 }
 
 /// Keeps what is in a group to these cores; to those of the group above where there are none.
@@ -104,16 +125,7 @@ pub(super) fn keep(group: &Path, cores: &[u16]) -> io::Result<()> {
 fn of_group(group: &Path) -> Vec<u16> {
     let effective = fs::read_to_string(group.join("cpuset.cpus.effective"));
     let list = effective.or_else(|_| fs::read_to_string(group.join(CPUS)));
-    parsed(list.unwrap_or_default().trim())
-}
-
-/// `0-3,5`.
-fn parsed(list: &str) -> Vec<u16> {
-    let part = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        Some(first.trim().parse::<u16>().ok()?..=last.trim().parse().ok()?)
-    };
-    list.split(',').filter_map(part).flatten().collect()
+    drover_config::core_list(&list.unwrap_or_default()).unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -174,6 +186,33 @@ mod tests {
             (of("one"), of("three")),
             ("0-3,6".to_owned(), "0-3,6".to_owned())
         );
-        assert_eq!(parsed("x,1-"), Vec::<u16>::new());
+    }
+
+    #[test]
+    fn cores_that_are_kept_for_the_machine_are_not_shared() {
+        let tmp = tempfile::tempdir().unwrap();
+        let parents = Parents {
+            v1: [(CONTROLLER.to_owned(), tmp.path().to_owned())].into(),
+            ..Parents::default()
+        };
+        fs::write(tmp.path().join(CPUS), "0-3\n").unwrap();
+        let shared = |kept: &[u16], reserved: &[u16]| {
+            let cores = Cores::keeping(kept.to_vec());
+            let mut one = ExecSpec {
+                cores: reserved.to_vec(),
+                ..ExecSpec::default()
+            };
+            parents.run("one", &mut one);
+            cores.begin(&parents, &mut one);
+            let mut two = ExecSpec::default();
+            parents.run("two", &mut two);
+            cores.begin(&parents, &mut two);
+            two.shared_cores
+        };
+        assert_eq!(shared(&[], &[]), [0, 1, 2, 3]);
+        assert_eq!(shared(&[0, 9], &[]), [1, 2, 3]);
+        assert_eq!(shared(&[0], &[1]), [2, 3]);
+        assert_eq!(shared(&[0], &[1, 2, 3]), [1, 2, 3], "still not that");
+        assert_eq!(shared(&[0, 1, 2, 3], &[]), [0, 1, 2, 3], "it has to run");
     }
 }

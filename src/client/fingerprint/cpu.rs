@@ -7,6 +7,7 @@ use drover_events::model::{Core, Topology};
 
 use super::Facts;
 use crate::config::ClientSettings;
+use crate::env::cpu_set;
 
 /// MHz of a machine that says nothing about itself.
 const FALLBACK_MHZ: u64 = 1000;
@@ -66,28 +67,50 @@ pub fn core_mhz() -> u64 {
     read().mhz
 }
 
+/// The cores that an operator keeps for the machine.
+pub(super) fn kept(settings: &ClientSettings) -> Vec<u16> {
+    // A list that makes no sense was refused with the configuration.
+    drover_config::core_list(&settings.client.reserved.cores).unwrap_or_default()
+}
+
 pub(super) fn probe(facts: &mut Facts, settings: &ClientSettings) {
     let info = read();
-    let count = info.cores.len().max(1);
+    let mut absent = kept(settings);
+    absent.retain(|core| !info.cores.contains(core));
+    if !absent.is_empty() {
+        let absent = cpu_set(&absent);
+        tracing::warn!("client.reserved.cores names cores that are not there: {absent}");
+    }
+    add(facts, settings, &info);
+}
+
+fn add(facts: &mut Facts, settings: &ClientSettings, info: &CpuInfo) {
+    let kept = kept(settings);
+    let offered = info.cores.iter().copied().filter(|id| !kept.contains(id));
+    let offered: Vec<u16> = offered.collect();
+    let (count, gone) = (info.cores.len().max(1), info.cores.len() - offered.len());
     let found = info.mhz * count as u64;
     let reported = settings.client.cpu_total_compute;
     let total = if reported > 0 { reported } else { found };
-    let usable = total.saturating_sub(settings.client.reserved.cpu);
+    // What is kept of the cores and what is kept of their time are two things.
+    let of_tasks = total - total / count as u64 * gone as u64;
+    let usable = of_tasks.saturating_sub(settings.client.reserved.cpu);
     facts.set("cpu.modelname", &info.model);
     facts.set("cpu.frequency", info.mhz.to_string());
     facts.set("cpu.numcores", count.to_string());
-    facts.set("cpu.reservablecores", count.to_string());
+    facts.set("cpu.reservablecores", (count - gone).to_string());
     facts.set("cpu.totalcompute", total.to_string());
     facts.set("cpu.usablecompute", usable.to_string());
     facts.set("numa.node.count", "1");
-    facts.set("numa.node0.cores", crate::env::cpu_set(&info.cores));
+    facts.set("numa.node0.cores", cpu_set(&info.cores));
     let cpu = &mut facts.resources.cpu;
-    cpu.cpu_shares = i64::try_from(total).unwrap_or(i64::MAX);
+    cpu.cpu_shares = i64::try_from(of_tasks).unwrap_or(i64::MAX);
     cpu.total_cpu_cores = u16::try_from(count).unwrap_or(u16::MAX);
-    cpu.reservable_cpu_cores = info.cores.clone().into();
+    cpu.reservable_cpu_cores = offered.into();
     let cores = info.cores.iter().map(|id| Core {
         id: i64::from(*id),
         base_speed: info.mhz,
+        disable: kept.contains(id),
         grade: true,
         ..Core::default()
     });
@@ -146,5 +169,46 @@ mod tests {
         let speed = number("cpu.frequency");
         assert!(speed > 0);
         assert_eq!(number("cpu.totalcompute"), cores * speed);
+    }
+
+    #[test]
+    fn cores_that_are_kept_for_the_machine_are_not_offered_nor_is_what_they_can_do() {
+        let info = CpuInfo {
+            model: String::new(),
+            mhz: 2_000,
+            cores: vec![0, 1, 2, 3],
+        };
+        for (cores, cpu, total, offered, compute) in [
+            ("", 0, 0, &[0, 1, 2, 3][..], (8_000, 8_000, 8_000)),
+            ("0-1", 0, 0, &[2, 3], (8_000, 4_000, 4_000)),
+            ("0", 500, 0, &[1, 2, 3], (8_000, 6_000, 5_500)),
+            ("3", 0, 4_000, &[0, 1, 2], (4_000, 3_000, 3_000)),
+            ("0-3", 500, 0, &[], (8_000, 0, 0)),
+            ("2,9", 0, 0, &[0, 1, 3], (8_000, 6_000, 6_000)),
+        ] {
+            let mut settings = ClientSettings::default();
+            settings.client.reserved.cores = cores.to_owned();
+            settings.client.reserved.cpu = cpu;
+            settings.client.cpu_total_compute = total;
+            let mut facts = Facts::default();
+            add(&mut facts, &settings, &info);
+            let number = |name: &str| facts.attributes[name].parse::<i64>().unwrap();
+            let found = (
+                number("cpu.totalcompute"),
+                facts.resources.cpu.cpu_shares,
+                number("cpu.usablecompute"),
+            );
+            assert_eq!(found, compute, "{cores}");
+            assert_eq!(*facts.resources.cpu.reservable_cpu_cores, *offered);
+            assert_eq!(number("cpu.reservablecores"), offered.len() as i64);
+            assert_eq!(number("cpu.numcores"), 4);
+            let topology = facts.resources.processors.topology.unwrap();
+            let usable = topology.cores.iter().filter(|core| !core.disable);
+            let usable: Vec<i64> = usable.map(|core| core.id).collect();
+            assert_eq!(
+                usable,
+                offered.iter().map(|id| i64::from(*id)).collect::<Vec<_>>()
+            );
+        }
     }
 }

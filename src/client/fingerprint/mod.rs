@@ -211,6 +211,10 @@ fn reserved(settings: &ClientSettings) -> NodeReservedResources {
     let mut out = NodeReservedResources::default();
     let int = |v: u64| i64::try_from(v).unwrap_or(i64::MAX);
     out.cpu.cpu_shares = int(reported.cpu);
+    let cores = cpu::kept(settings);
+    if !cores.is_empty() {
+        out.cpu.reserved_cpu_cores = cores.into();
+    }
     out.memory.memory_mb = int(reported.memory);
     out.disk.disk_mb = int(reported.disk);
     out.networks
@@ -373,8 +377,10 @@ mod tests {
         let reported = &mut settings.client.reserved;
         (reported.cpu, reported.memory, reported.disk) = (500, 512, 1_024);
         reported.reserved_ports = "22,80,8500-8600".into();
+        reported.cores = "0-1,6".into();
         let reserved = reserved(&settings);
         assert_eq!(reserved.cpu.cpu_shares, 500);
+        assert_eq!(*reserved.cpu.reserved_cpu_cores, [0, 1, 6]);
         assert_eq!(reserved.memory.memory_mb, 512);
         assert_eq!(reserved.disk.disk_mb, 1_024);
         assert_eq!(reserved.networks.reserved_host_ports, "22,80,8500-8600");

@@ -1,8 +1,10 @@
 //! The network interface tasks are reached by.
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 
+use drover_config::ClientConfig;
 use drover_events::gojson::List;
 use drover_events::model::{NetworkResource, NodeNetworkAddress, NodeNetworkResource};
 
@@ -11,6 +13,7 @@ use crate::config::ClientSettings;
 
 /// Mbit/s of an interface that does not say.
 const DEFAULT_SPEED: i64 = 1000;
+const LOOPBACK: &str = "lo";
 /// The alias of addresses that no `host_network` names.
 const DEFAULT_ALIAS: &str = "default";
 
@@ -33,40 +36,74 @@ fn source_address() -> Option<Ipv4Addr> {
     }
 }
 
-/// The addresses of an interface in `/proc/net/if_inet6`, link-local ones left out.
-fn ipv6_addresses(table: &str, device: &str) -> Vec<Ipv6Addr> {
-    table
-        .lines()
-        .filter_map(|line| {
-            let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-            let (hex, name) = (fields.first()?, fields.get(5)?);
-            (*name == device).then(|| u128::from_str_radix(hex, 16).ok().map(Ipv6Addr::from))?
-        })
-        .filter(|ip| !ip.is_unicast_link_local())
-        .collect()
+/// The addresses of each interface, in the kernel's order.
+type Table = BTreeMap<String, Vec<IpAddr>>;
+
+/// `None` where the kernel does not say.
+fn table() -> Option<Table> {
+    let mut table = Table::new();
+    for one in nix::ifaddrs::getifaddrs().ok()? {
+        // An address with a label (`eth0:1`) is one of the interface.
+        let name = one.interface_name.split(':').next().unwrap_or_default();
+        let v4 = || Some(IpAddr::V4(one.address.as_ref()?.as_sockaddr_in()?.ip()));
+        let v6 = || Some(IpAddr::V6(one.address.as_ref()?.as_sockaddr_in6()?.ip()));
+        let addresses = table.entry(name.to_owned()).or_default();
+        addresses.extend(v4().or_else(v6));
+    }
+    Some(table)
+}
+
+/// Whether there is the interface that is configured.
+///
+/// # Errors
+/// There is not: the setting, and which interfaces there are.
+pub fn check(client: &ClientConfig) -> Result<(), String> {
+    let named = client.network_interface.as_str();
+    match table() {
+        Some(table) if !named.is_empty() => chosen(&table, named, "").map(|_| ()),
+        _ => Ok(()),
+    }
+}
+
+/// The addresses by which an interface is reached, those of the preferred family first, which is
+/// IPv4 unless stated; link-local ones of IPv6 are left out.
+fn chosen(table: &Table, name: &str, family: &str) -> Result<Vec<IpAddr>, String> {
+    let all = table.get(name).ok_or_else(|| {
+        let there: Vec<&str> = table.keys().map(String::as_str).collect();
+        let there = there.join(", ");
+        format!("client.network_interface: there is no interface {name:?}, there are {there}")
+    })?;
+    let is_local = |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
+    let mut chosen: Vec<IpAddr> = all.iter().copied().filter(|ip| !is_local(ip)).collect();
+    let prefers_v6 = family == "ipv6";
+    chosen.sort_by_key(|ip| ip.is_ipv6() != prefers_v6);
+    Ok(chosen)
+}
+
+/// Of several addresses of the default route's interface the kernel sends from one, and from one
+/// of another interface where this has none.
+fn put_first(all: &mut Vec<IpAddr>, source: IpAddr) {
+    if all.contains(&source) || !all.iter().any(IpAddr::is_ipv4) {
+        all.retain(|ip| *ip != source);
+        all.insert(0, source);
+    }
 }
 
 /// Device and addresses; the loopback interface where there is nothing else.
-fn found(settings: &ClientSettings) -> (String, Vec<IpAddr>) {
-    let reported = settings.client.network_interface.as_str();
-    let routes = fs::read_to_string("/proc/net/route").unwrap_or_default();
-    let device = if reported.is_empty() {
-        default_interface(&routes).unwrap_or_else(|| "lo".to_owned())
-    } else {
-        reported.to_owned()
-    };
-    let v4 = if device == "lo" {
-        Some(Ipv4Addr::LOCALHOST)
-    } else {
-        source_address()
-    };
-    let table = fs::read_to_string("/proc/net/if_inet6").unwrap_or_default();
-    let v6 = ipv6_addresses(&table, &device).into_iter().map(IpAddr::V6);
-    let mut all: Vec<IpAddr> = v4.into_iter().map(IpAddr::V4).chain(v6).collect();
-    if settings.client.preferred_address_family == "ipv6" {
-        all.sort_by_key(IpAddr::is_ipv4);
+fn found(client: &ClientConfig) -> (String, Vec<IpAddr>) {
+    let mut table = table().unwrap_or_default();
+    let mut device = client.network_interface.clone();
+    if device.is_empty() {
+        let routes = fs::read_to_string("/proc/net/route").unwrap_or_default();
+        device = default_interface(&routes).unwrap_or_else(|| LOOPBACK.to_owned());
+        if let Some(source) = source_address() {
+            put_first(table.entry(device.clone()).or_default(), source.into());
+        }
     }
-    (device, all)
+    let family = client.preferred_address_family.as_str();
+    // One that is not there was refused when the client began.
+    let addresses = chosen(&table, &device, family).unwrap_or_default();
+    (device, addresses)
 }
 
 /// Mbit/s: what is configured, or else what the interface says, unless it does not know.
@@ -82,7 +119,7 @@ fn speed(reported: u64, device_speed: Option<&str>) -> i64 {
 }
 
 pub(super) fn probe(facts: &mut Facts, settings: &ClientSettings) {
-    let (device, addresses) = found(settings);
+    let (device, addresses) = found(&settings.client);
     let file = |name: &str| fs::read_to_string(format!("/sys/class/net/{device}/{name}")).ok();
     let speed = speed(settings.client.network_speed, file("speed").as_deref());
     let mac = file("address")
@@ -143,13 +180,79 @@ mod tests {
     fn mod_09_tables_of_the_kernel_are_read() {
         let routes = "Iface\tDestination\tGateway\neth1\t000011AC\t0\neth0\t00000000\t0101A8C0\n";
         assert_eq!(default_interface(routes).as_deref(), Some("eth0"));
-        let table = "00000000000000000000000000000001 01 80 10 80       lo\n\
-                     fe800000000000000000000000000001 02 40 20 80     eth0\n\
-                     20010db8000000000000000000000002 02 40 00 80     eth0\n";
-        assert_eq!(ipv6_addresses(table, "lo"), [Ipv6Addr::LOCALHOST]);
-        assert_eq!(
-            ipv6_addresses(table, "eth0"),
-            ["2001:db8::2".parse::<Ipv6Addr>().unwrap()]
+    }
+
+    fn ips(texts: &[&str]) -> Vec<IpAddr> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn an_interface_is_reached_by_its_own_addresses_those_of_the_preferred_family_first() {
+        let table: Table = [
+            ("eth0", &["10.0.0.1", "2001:db8::1", "fe80::1"][..]),
+            ("eth1", &["fe80::2", "2001:db8::2", "10.0.1.3", "10.0.1.2"]),
+            ("lo", &["127.0.0.1", "::1"]),
+            ("wg0", &[]),
+        ]
+        .map(|(name, all)| (name.to_owned(), ips(all)))
+        .into();
+        for (name, family, expected) in [
+            ("eth0", "", &["10.0.0.1", "2001:db8::1"][..]),
+            ("eth0", "ipv6", &["2001:db8::1", "10.0.0.1"]),
+            ("eth1", "", &["10.0.1.3", "10.0.1.2", "2001:db8::2"]),
+            ("eth1", "ipv4", &["10.0.1.3", "10.0.1.2", "2001:db8::2"]),
+            ("eth1", "ipv6", &["2001:db8::2", "10.0.1.3", "10.0.1.2"]),
+            ("lo", "", &["127.0.0.1", "::1"]),
+            ("wg0", "ipv4", &[]),
+        ] {
+            let found = chosen(&table, name, family);
+            assert_eq!(found, Ok(ips(expected)), "{name} {family}");
+        }
+        for name in ["eth7", "eth", "eth0:1"] {
+            let refused = chosen(&table, name, "").unwrap_err();
+            let wanted = format!(
+                "client.network_interface: there is no interface {name:?}, \
+                 there are eth0, eth1, lo, wg0"
+            );
+            assert_eq!(refused, wanted);
+        }
+    }
+
+    #[test]
+    fn the_address_that_the_kernel_sends_from_goes_first_at_the_default_route() {
+        for (all, source, expected) in [
+            (
+                &["10.0.0.1", "10.0.0.2"][..],
+                "10.0.0.2",
+                &["10.0.0.2", "10.0.0.1"][..],
+            ),
+            (&["::1", "10.0.0.1"], "10.0.0.1", &["10.0.0.1", "::1"]),
+            (&["10.0.0.1"], "10.9.9.9", &["10.0.0.1"]),
+            (&["::1"], "10.9.9.9", &["10.9.9.9", "::1"]),
+            (&[], "10.9.9.9", &["10.9.9.9"]),
+        ] {
+            let mut all = ips(all);
+            put_first(&mut all, source.parse().unwrap());
+            assert_eq!(all, ips(expected));
+        }
+    }
+
+    #[test]
+    fn an_interface_that_is_configured_is_there() {
+        let mut client = ClientConfig::default();
+        assert_eq!(check(&client), Ok(()));
+        client.network_interface = LOOPBACK.to_owned();
+        assert_eq!(check(&client), Ok(()));
+        let (device, addresses) = found(&client);
+        assert_eq!(device, LOOPBACK);
+        assert!(
+            addresses.contains(&Ipv4Addr::LOCALHOST.into()),
+            "{addresses:?}"
         );
+        client.network_interface = "no-such-0".to_owned();
+        let refused = check(&client).unwrap_err();
+        for part in ["client.network_interface", "\"no-such-0\"", LOOPBACK] {
+            assert!(refused.contains(part), "{refused}");
+        }
     }
 }

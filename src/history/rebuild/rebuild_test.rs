@@ -433,7 +433,7 @@ fn what_is_signed_beside_the_log_and_what_is_said_elsewhere_are_counted_apart() 
     let scratch = tempfile::tempdir().unwrap();
     let log = server.log();
     let half = replay::replay(&log, scratch.path(), Some(149), &mut |_, _| ()).unwrap();
-    let said = |of: &StateAt| Checkpoint {
+    let checkpoint = |of: &StateAt| Checkpoint {
         origin: "drover/elsewhere".to_owned(),
         size: of.index + 1,
         root: [0; 32],
@@ -444,7 +444,7 @@ fn what_is_signed_beside_the_log_and_what_is_said_elsewhere_are_counted_apart() 
     let counted = |also: &[&StateAt]| {
         let scratch = tempfile::tempdir().unwrap();
         let check = DigestCheck {
-            also: also.iter().copied().map(said).collect(),
+            also: also.iter().copied().map(checkpoint).collect(),
             signed_to: u64::MAX,
             log_dir: server.log(),
             to: None,

@@ -144,4 +144,6 @@ fn escapes(path: &str, mut depth: i32) -> bool {
 }
 
 #[cfg(test)]
+mod effects_test;
+#[cfg(test)]
 mod tests;

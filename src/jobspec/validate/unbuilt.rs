@@ -15,10 +15,10 @@ pub fn unbuilt(job: &Job) -> Vec<String> {
     }
     for group in job.task_groups.iter() {
         let place = format!("Task group {:?}", group.name);
-        found.extend(of_group(group).map(|what| refusal(&place, what)));
+        found.extend(there(of_group(group)).map(|what| refusal(&place, what)));
         for task in group.tasks.iter() {
             let place = format!("Task \"{}.{}\"", group.name, task.name);
-            found.extend(of_task(task).map(|what| refusal(&place, what)));
+            found.extend(there(of_task(task)).map(|what| refusal(&place, what)));
         }
     }
     found
@@ -33,23 +33,23 @@ fn there<const N: usize>(list: [(&'static str, bool); N]) -> impl Iterator<Item 
         .filter_map(|(what, there)| there.then_some(what))
 }
 
-fn of_group(group: &TaskGroup) -> impl Iterator<Item = &'static str> {
-    there([
+pub(super) fn of_group(group: &TaskGroup) -> [(&'static str, bool); 2] {
+    [
         ("consul blocks", group.consul.is_some()),
         (
             "services with a connect block",
             group.services.iter().any(is_meshed),
         ),
-    ])
+    ]
 }
 
-fn of_task(task: &Task) -> impl Iterator<Item = &'static str> {
+pub(super) fn of_task(task: &Task) -> [(&'static str, bool); 9] {
     let identity = task.identity.as_ref();
     let numa = task
         .resources
         .as_ref()
         .and_then(|wanted| wanted.numa.as_ref());
-    there([
+    [
         ("template blocks", !task.templates.is_empty()),
         ("artifact blocks", !task.artifacts.is_empty()),
         ("vault blocks", task.vault.is_some()),
@@ -68,7 +68,7 @@ fn of_task(task: &Task) -> impl Iterator<Item = &'static str> {
             "services with a connect block",
             task.services.iter().any(is_meshed),
         ),
-    ])
+    ]
 }
 
 fn is_meshed(service: &Service) -> bool {

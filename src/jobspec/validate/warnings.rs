@@ -2,7 +2,7 @@
 
 use super::JobLimits;
 use crate::canonical;
-use drover_events::model::{Job, Task, TaskGroup, UpdateStrategy};
+use drover_events::model::{Job, Service, Task, TaskGroup, UpdateStrategy};
 
 /// All warnings about a job.
 pub(super) fn of(job: &Job, limits: &JobLimits) -> Vec<String> {
@@ -35,7 +35,10 @@ pub(super) fn of(job: &Job, limits: &JobLimits) -> Vec<String> {
         out.extend(g.tasks.iter().filter_map(|t| no_disk(g, t)));
         without_effect(g, &mut out);
         out.extend(initial_statuses(g));
+        out.extend(consuls_alone(g));
+        out.extend(inner_addresses(g));
     }
+    out.extend(ui(job));
     if job.is_system() {
         let updated = job
             .task_groups
@@ -110,12 +113,23 @@ fn undeployed(g: &TaskGroup, update: &UpdateStrategy) -> Option<String> {
     })
 }
 
+/// A user interface would show it.
+fn ui(job: &Job) -> Option<String> {
+    let ui = job.ui.as_ref()?;
+    let is_set = !ui.description.is_empty() || !ui.links.is_empty();
+    is_set.then(|| "Job: ui of a job has no effect: there is no user interface".to_owned())
+}
+
+/// Services of the cluster's own registry.
+fn native(g: &TaskGroup) -> impl Iterator<Item = &Service> {
+    let of_tasks = g.tasks.iter().flat_map(|t| t.services.iter());
+    let all = g.services.iter().chain(of_tasks);
+    all.filter(|service| service.provider == "nomad")
+}
+
 /// Checks of the cluster's own registry begin alike, whatever they say: they have not run yet.
 fn initial_statuses(g: &TaskGroup) -> impl Iterator<Item = String> {
-    let of_tasks = g.tasks.iter().flat_map(|t| t.services.iter());
-    let native = g.services.iter().chain(of_tasks);
-    let native = native.filter(|service| service.provider == "nomad");
-    let checks = native.flat_map(|s| s.checks.iter().map(move |check| (s, check)));
+    let checks = native(g).flat_map(|s| s.checks.iter().map(move |check| (s, check)));
     let other = checks.filter(|(_, c)| !matches!(c.initial_status.as_str(), "" | "pending"));
     other.map(move |(service, check)| {
         format!(
@@ -126,17 +140,64 @@ fn initial_statuses(g: &TaskGroup) -> impl Iterator<Item = String> {
     })
 }
 
+/// What the cluster's own registry has no place for.
+fn consuls_alone(g: &TaskGroup) -> impl Iterator<Item = String> {
+    native(g).filter_map(move |service| {
+        let weights = service.weights.as_ref();
+        let weights = weights.is_some_and(|w| (w.passing, w.warning) != (1, 1));
+        let cluster = !matches!(service.cluster.as_str(), "" | "default");
+        let fields = [
+            ("enable_tag_override", service.enable_tag_override),
+            ("meta", !service.meta.is_empty()),
+            ("canary_meta", !service.canary_meta.is_empty()),
+            ("tagged_addresses", !service.tagged_addresses.is_empty()),
+            ("weights", weights),
+            ("kind", !service.kind.is_empty()),
+            ("identity", service.identity.is_some()),
+            ("cluster", cluster),
+        ];
+        let set = fields.into_iter().filter(|(_, is_set)| *is_set);
+        let set: Vec<&str> = set.map(|(what, _)| what).collect();
+        (!set.is_empty()).then(|| {
+            format!(
+                "Group {:?}: {} of service {:?} has no effect: only Consul acts on it, and the \
+                 service's provider is \"nomad\"",
+                g.name,
+                set.join(", "),
+                service.name
+            )
+        })
+    })
+}
+
+/// Tasks have no network, and so no addresses, of their own.
+fn inner_addresses(g: &TaskGroup) -> impl Iterator<Item = String> {
+    let named = native(g).flat_map(|service| {
+        let whose = format!("service {:?}", service.name);
+        let of_checks = service.checks.iter().map({
+            let whose = whose.clone();
+            move |check| {
+                (
+                    &check.address_mode,
+                    format!("check {:?} of {whose}", check.name),
+                )
+            }
+        });
+        std::iter::once((&service.address_mode, whose)).chain(of_checks)
+    });
+    let inner = named.filter(|(mode, _)| mode.as_str() == "alloc_ipv6");
+    inner.map(move |(mode, whose)| {
+        format!(
+            "Group {:?}: address_mode = {mode:?} of {whose} has no effect: tasks have the host's \
+             network",
+            g.name
+        )
+    })
+}
+
 /// What is kept with a job and has no effect in this version.
 fn without_effect(g: &TaskGroup, out: &mut Vec<String>) {
-    let of_networks = [
-        ("dns", g.networks.iter().any(|n| n.dns.is_some())),
-        (
-            "hostname",
-            g.networks.iter().any(|n| !n.hostname.is_empty()),
-        ),
-        ("cni", g.networks.iter().any(|n| n.cni.is_some())),
-    ];
-    for (what, is_set) in of_networks {
+    for (what, is_set) in of_networks(g) {
         super::when(out, is_set, || {
             format!(
                 "Group {:?}: {what} of a network has no effect: tasks have the host's network",
@@ -153,35 +214,7 @@ fn without_effect(g: &TaskGroup, out: &mut Vec<String>) {
         )
     });
     for t in g.tasks.iter() {
-        let secrets = t.resources.as_ref().map_or(0, |r| r.secrets_mb);
-        let shares_files = t.driver == "raw_exec";
-        let plugin = t.csi_plugin_config.as_ref();
-        let named_dirs = plugin.is_some_and(|csi| {
-            csi.mount_dir != "/csi" || csi.stage_publish_base_dir != "/local/csi"
-        });
-        let of_task = [
-            (
-                "actions",
-                !t.actions.is_empty(),
-                "they are listed, and nothing runs them",
-            ),
-            (
-                "kind",
-                !t.kind.is_empty(),
-                "there is no service mesh that it could belong to",
-            ),
-            (
-                "mount_dir or stage_publish_base_dir",
-                shares_files && named_dirs,
-                "a plugin of its driver sees the node's files; its socket is at CSI_ENDPOINT",
-            ),
-            (
-                "secrets",
-                secrets > 0,
-                "the directory of its secrets is as large as its disk",
-            ),
-        ];
-        for (what, is_set, why) in of_task {
+        for (what, is_set, why) in of_task(t) {
             super::when(out, is_set, || {
                 format!(
                     "Task \"{}.{}\": {what} of a task has no effect: {why}",
@@ -190,6 +223,48 @@ fn without_effect(g: &TaskGroup, out: &mut Vec<String>) {
             });
         }
     }
+}
+
+pub(super) fn of_networks(g: &TaskGroup) -> [(&'static str, bool); 3] {
+    [
+        ("dns", g.networks.iter().any(|n| n.dns.is_some())),
+        (
+            "hostname",
+            g.networks.iter().any(|n| !n.hostname.is_empty()),
+        ),
+        ("cni", g.networks.iter().any(|n| n.cni.is_some())),
+    ]
+}
+
+/// With why it has none.
+pub(super) fn of_task(t: &Task) -> [(&'static str, bool, &'static str); 4] {
+    let secrets = t.resources.as_ref().map_or(0, |r| r.secrets_mb);
+    let shares_files = t.driver == "raw_exec";
+    let plugin = t.csi_plugin_config.as_ref();
+    let named_dirs = plugin
+        .is_some_and(|csi| csi.mount_dir != "/csi" || csi.stage_publish_base_dir != "/local/csi");
+    [
+        (
+            "actions",
+            !t.actions.is_empty(),
+            "they are listed, and nothing runs them",
+        ),
+        (
+            "kind",
+            !t.kind.is_empty(),
+            "there is no service mesh that it could belong to",
+        ),
+        (
+            "mount_dir or stage_publish_base_dir",
+            shares_files && named_dirs,
+            "a plugin of its driver sees the node's files; its socket is at CSI_ENDPOINT",
+        ),
+        (
+            "secrets",
+            secrets > 0,
+            "the directory of its secrets is as large as its disk",
+        ),
+    ]
 }
 
 /// Services go away with their tasks; without a delay callers may still be sent there.

@@ -10,6 +10,7 @@ use super::super::runner::Failure;
 use super::KafkaSource;
 use super::record::{Encoder, Format, Header, Message, Style};
 use super::routes::{Filter, Layout};
+use crate::config::KafkaConfig;
 use crate::history::record::Redactor;
 use crate::history::record::numbers::Numbers;
 use crate::keyring::Keyring;
@@ -73,7 +74,7 @@ pub(super) struct LogSource {
 
 impl LogSource {
     pub(super) fn new(source: &KafkaSource, projections: &Arc<Projections>) -> Self {
-        let config = &source.config;
+        let config: &KafkaConfig = &source.config;
         Self {
             log: Arc::clone(&source.log),
             keyring: Arc::clone(&source.keyring),

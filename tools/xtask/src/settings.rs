@@ -1,7 +1,8 @@
 //! Settings of the agent: each is read by some code, or is declared unsupported, which is refused.
 //!
-//! A setting is known by its path (`client.server_join.retry_max`), not by its name alone: a reader
-//! of a field is a file that names the block, or its type, as well.
+//! A setting is known by its path (`client.server_join.retry_max`), not by its name alone: it is
+//! read of its block, which is named in the same expression or taken in the same function, or of a
+//! name that is declared to be of the block's type.
 
 use std::collections::BTreeMap;
 
@@ -25,14 +26,19 @@ const RESOLVED: &[&str] = &[
     "advertise.http",
     "advertise.rpc",
     "bind_addr",
+    "client.alloc_dir",
     "client.host_volume_plugin_dir",
     "client.host_volumes_dir",
+    "client.state_dir",
+    "event_publisher.kafka.ca_file",
     "event_publisher.kafka.cert_file",
+    "event_publisher.kafka.cursor_topic",
     "event_publisher.kafka.key_file",
     "event_publisher.schemas",
     "ports.http",
     "ports.rpc",
     "server.bootstrap_expect",
+    "server.data_dir",
     "server.default_scheduler_config",
     "server.raft_protocol",
     "tls.cert_file",
@@ -67,13 +73,12 @@ pub(crate) fn check(files: &[File], excess: &mut Excess, problems: &mut Vec<Stri
     }
     let place = ("unsupported-settings".to_owned(), UNSUPPORTED.to_owned());
     excess.insert(place, unsupported);
-    let readers: Vec<&str> = files
+    let readers: Vec<Reader> = files
         .iter()
         .filter(|file| file.is_rust() && file.path.starts_with("src/") && !file.is_test())
         .filter(|file| !file.path.starts_with(FOLDER))
         .filter(|file| !ECHOES.contains(&file.path.as_str()))
-        .map(|file| file.text.split("\n#[cfg(test)]\nmod tests").next())
-        .map(Option::unwrap_or_default)
+        .map(|file| Reader::new(&file.text))
         .collect();
     let mut settings = Vec::new();
     leaves((ROOT, ""), &structs, &mut settings);
@@ -81,7 +86,7 @@ pub(crate) fn check(files: &[File], excess: &mut Excess, problems: &mut Vec<Stri
         // What is taken and does nothing is named by its whole path.
         let reported = list.text.contains(&format!("{path:?}"));
         let covered = || RESOLVED.iter().any(|one| covers(one, &path));
-        if !reported && !covered() && !readers.iter().any(|text| reads(text, &path, block)) {
+        if !reported && !covered() && !readers.iter().any(|one| one.reads(&path, block)) {
             problems.push(format!(
                 "{path}: nobody reads this setting, and it is not declared unsupported"
             ));
@@ -148,31 +153,95 @@ fn covers(listed: &str, path: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// Whether a text reads a setting of a block of this type.
-fn reads(text: &str, path: &str, block: &str) -> bool {
-    let mut names = path.rsplit('.');
-    let field = names.next().unwrap_or_default();
-    let is_near = match names.next() {
-        None => true,
-        Some(name) => has_field(text, name) || has_word(text, block),
-    };
-    is_near && has_field(text, field)
+/// What may read settings: a file without its tests, comments and texts.
+struct Reader {
+    code: String,
+    functions: Vec<String>,
 }
 
-/// Whether a field of this name is read; a method is something else.
-fn has_field(text: &str, name: &str) -> bool {
+impl Reader {
+    fn new(text: &str) -> Self {
+        let text = text.split("\n#[cfg(test)]\nmod tests").next();
+        let code = lexer::blank(text.unwrap_or_default());
+        let functions = {
+            let lines: Vec<&str> = code.lines().collect();
+            let found = lexer::functions(&lines).into_iter();
+            found
+                .map(|one| lines[one.start..=one.end].join("\n"))
+                .collect()
+        };
+        Self { code, functions }
+    }
+
+    /// Whether it reads a setting of a block of this type.
+    fn reads(&self, path: &str, block: &str) -> bool {
+        let mut names = path.rsplit('.');
+        let field = names.next().unwrap_or_default();
+        let read = uses(&self.code, field);
+        let Some(parent) = names.next() else {
+            return !read.is_empty();
+        };
+        let in_one = uses(&self.code, parent)
+            .iter()
+            .any(|(_, behind)| next_field(behind) == Some(field));
+        // Another block's field may have the same name: who reads `reserved.cpu` beside the cores
+        // of a processor reads no `reserved.cores`.
+        let takes = |text: &str| {
+            let mut blocks = uses(text, parent).into_iter();
+            blocks.any(|(_, behind)| next_field(behind).is_none())
+        };
+        in_one
+            || is_read_of_type(&self.code, block, &read)
+            || self
+                .functions
+                .iter()
+                .any(|text| takes(text) && !uses(text, field).is_empty())
+    }
+}
+
+/// What stands before and behind each use of a field of this name; a method is something else.
+fn uses<'a>(code: &'a str, name: &str) -> Vec<(&'a str, &'a str)> {
     let access = format!(".{name}");
-    text.match_indices(&access).any(|(at, _)| {
-        let rest = &text[at + access.len()..];
-        !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_' || c == '(')
+    let found = code.match_indices(&access);
+    let parts = found.map(|(at, _)| (&code[..at], &code[at + access.len()..]));
+    parts
+        .filter(|(_, behind)| !behind.starts_with(is_of_name) && !behind.starts_with('('))
+        .collect()
+}
+
+/// The field that is read of what was read before.
+fn next_field(behind: &str) -> Option<&str> {
+    let next = behind.trim_start().strip_prefix('.')?.trim_start();
+    let end = next.find(|c: char| !is_of_name(c)).unwrap_or(next.len());
+    let (name, rest) = next.split_at(end);
+    (!rest.starts_with('(')).then_some(name)
+}
+
+/// Whether one of these uses is of a name that is declared to be of a type: `join: &Join`.
+fn is_read_of_type(code: &str, kind: &str, read: &[(&str, &str)]) -> bool {
+    code.match_indices(kind).any(|(at, _)| {
+        let (before, behind) = (&code[..at], &code[at + kind.len()..]);
+        if before.ends_with(is_of_name) || behind.starts_with(is_of_name) {
+            return false;
+        }
+        let begin = before.rfind([',', ';', '=', '{', '}', '\n']);
+        let declared = &before[begin.map_or(0, |at| at + 1)..];
+        let Some((name, _)) = declared.rsplit_once(": ") else {
+            return false;
+        };
+        let name = name
+            .rsplit(|c: char| !is_of_name(c))
+            .next()
+            .unwrap_or_default();
+        read.iter().any(|(before, _)| {
+            let rest = before.trim_end().strip_suffix(name);
+            !name.is_empty() && rest.is_some_and(|rest| !rest.ends_with(is_of_name))
+        })
     })
 }
 
-fn has_word(text: &str, word: &str) -> bool {
-    text.match_indices(word).any(|(at, _)| {
-        let is_part = |c: char| c.is_alphanumeric() || c == '_';
-        !text[..at].ends_with(is_part) && !text[at + word.len()..].starts_with(is_part)
-    })
+fn is_of_name(c: char) -> bool {
+    c.is_alphanumeric() || c == '_'
 }
 
 #[cfg(test)]
@@ -247,6 +316,33 @@ mod tests {
         assert!(problems(off, ("src/a.rs", read)).is_empty());
         let typed = "fn f(join: &Join) { join.retry_max } fn g(s: &Server) { s.limit }";
         assert!(problems("", ("src/a.rs", typed)).is_empty());
+    }
+
+    #[test]
+    fn a_field_of_this_name_beside_another_of_the_block_reads_no_setting() {
+        let reads = |text: &str| Reader::new(text).reads("client.reserved.cores", "Reserved");
+        for text in [
+            "fn probe(info: &CpuInfo, settings: &ClientSettings) {\n    \
+             let total = info.mhz * info.cores.len();\n    \
+             total - settings.client.reserved.cpu\n}\n",
+            "fn a(s: &S) {\n    f(&s.client.reserved)\n}\nfn b(info: &Info) {\n    info.cores\n}\n",
+            "fn a(kept: &Reserved, info: &Info) {\n    info.cores - kept.cpu\n}\n",
+            "// s.client.reserved.cores\nfn a(reserved: NotReserved) {\n    reserved.cores\n}\n",
+            "fn a(s: &S) {\n    s.reserved.cores()\n}\n",
+        ] {
+            assert!(!reads(text), "{text}");
+        }
+        for text in [
+            "fn a(s: &S) {\n    list(&s.client.reserved.cores)\n}\n",
+            "fn a(s: &S) {\n    list(&s.client\n        .reserved\n        .cores)\n}\n",
+            "fn a(s: &S) {\n    let kept = &s.client.reserved;\n    list(&kept.cores)\n}\n",
+            "fn a(s: &S) {\n    s.reserved.as_ref().map(|kept| &kept.cores)\n}\n",
+            "fn a(kept: &Reserved) {\n    list(&kept.cores)\n}\n",
+            "struct A {\n    kept: Option<config::Reserved>,\n}\n\
+             fn a(a: &A) {\n    a.kept.cores\n}\n",
+        ] {
+            assert!(reads(text), "{text}");
+        }
     }
 
     #[test]

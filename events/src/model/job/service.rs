@@ -69,7 +69,7 @@ crate::wire! {
         body: String = "Body" (Configured) [hcl()],
         on_update: String = "OnUpdate" [hcl()],
     } + {
-        advertise: String = "Advertise" [hcl()],
+        advertise: String = "Advertise" [hcl().dropped()],
     }
 }
 
