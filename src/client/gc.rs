@@ -190,7 +190,7 @@ mod tests {
                 removals.most.fetch_max(now, Ordering::Relaxed);
                 removals.together.wait().await;
                 // The next ones, if they may, begin before the first is over.
-                tokio::task::yield_now().await;
+                removals.together.wait().await;
                 removals.now.fetch_sub(1, Ordering::Relaxed);
             }
             .boxed()

@@ -322,7 +322,7 @@ fn of_task(blocks: &str) -> String {
 fn what_scales_a_task_has_the_type_that_its_label_says() {
     let good = "scaling \"cpu\" {\n min = 100\n max = 900\n policy {\n cooldown = \"1m\"\n }\n }\n\
                 scaling \"mem\" {\n enabled = false\n max = 64\n type = \"vertical_mem\"\n }";
-    let shown = job(&of_task(good));
+    let (shown, one) = (job(&of_task(good)), "scaling \"cpu\" {\n max = 1\n }\n");
     let task = &shown["TaskGroups"][0]["Tasks"][0];
     let [cpu, memory] = &task["ScalingPolicies"].as_array().expect("policies")[..] else {
         panic!("two of them: {task}");
@@ -339,7 +339,6 @@ fn what_scales_a_task_has_the_type_that_its_label_says() {
         assert_eq!(policy[name], wanted, "{name}: {task}");
         assert!(policy.get("@Label").is_none(), "{task}");
     }
-    let one = "scaling \"cpu\" {\n max = 1\n }\n";
     for (blocks, wanted) in [
         (
             "scaling \"disk\" {\n max = 1\n }".to_owned(),
