@@ -158,7 +158,8 @@ pub struct Reserved {
     pub memory: u64 => set,
     /// MB.
     pub disk: u64 => set,
-    /// The cores that no task gets, `0-1`; what they can do is not offered either.
+    /// The cores that no task of `exec` gets, `0-1`; those of `raw_exec` run on any core. What
+    /// these cores can do is not offered, unless `cpu_total_compute` says what is.
     pub cores: String => set,
     /// `22,80,8500-8600`.
     pub reserved_ports: String => set,
