@@ -45,7 +45,7 @@ pub struct ClientConfig {
     pub meta: BTreeMap<String, String> => set [live] shown "Meta",
     /// What is put into a task's root for `exec`.
     pub chroot_env: BTreeMap<String, String> => set,
-    /// The interface whose addresses are used.
+    /// The name of the interface whose addresses are used; no template.
     pub network_interface: String => set shown "NetworkInterface",
     /// `ipv4` or `ipv6`.
     pub preferred_address_family: String => set,
