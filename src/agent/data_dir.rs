@@ -13,6 +13,8 @@ use crate::config::Config;
 
 /// The owner's alone.
 const OWN: u32 = 0o700;
+/// What everybody else may do.
+const OTHERS: u32 = 0o077;
 /// How long the removal of a temporary directory is waited for.
 const REMOVAL: Duration = Duration::from_secs(1);
 
@@ -61,8 +63,16 @@ impl DataDir {
 
     /// Makes a directory for the agent, or takes one that is there back from others.
     fn make_own(&self, config: &Config, dir: &Path) -> io::Result<()> {
+        let was_there = dir.exists();
         make_path(dir)?;
-        set_mode(dir, mode_of(config, &self.path, dir))
+        // Tasks pass through what it is and not through a link to it.
+        let dir = dir.canonicalize()?;
+        let mode = mode_of(config, &self.path, &dir);
+        let below = dir != self.path && dir.starts_with(&self.path);
+        match was_there && !below {
+            true => take_back(&dir, mode),
+            false => set_mode(&dir, mode),
+        }
     }
 
     /// Keeps a temporary directory from vanishing; answers where it lies, if it is one.
@@ -108,12 +118,50 @@ fn temporary() -> PathBuf {
 /// The mode of one of the agent's directories: its own, but that tasks pass through one that theirs
 /// lie in.
 fn mode_of(config: &Config, data_dir: &Path, dir: &Path) -> u32 {
-    let passed = config.client.enabled && config.alloc_dir(data_dir).starts_with(dir);
-    if passed { PASS } else { OWN }
+    let allocs = config.alloc_dir(data_dir);
+    let passed = [real(&allocs), allocs]
+        .iter()
+        .any(|allocs| allocs.starts_with(dir));
+    if config.client.enabled && passed {
+        PASS
+    } else {
+        OWN
+    }
+}
+
+/// Where a path leads that is not there yet, or not all of it.
+fn real(path: &Path) -> PathBuf {
+    let real = |above: &Path| {
+        let rest = path.strip_prefix(above).ok()?;
+        Some(above.canonicalize().ok()?.join(rest))
+    };
+    path.ancestors()
+        .find_map(real)
+        .unwrap_or_else(|| path.to_owned())
 }
 
 fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     std::fs::set_permissions(path, Permissions::from_mode(mode))
+}
+
+/// Takes back a directory that the operator chose, as far as it is the agent's.
+fn take_back(path: &Path, mode: u32) -> io::Result<()> {
+    let meta = path.metadata()?;
+    if meta.mode() & OTHERS == mode & OTHERS {
+        return Ok(());
+    }
+    let is_own = meta.uid() == rustix::process::geteuid().as_raw();
+    match is_own.then(|| set_mode(path, mode)) {
+        Some(Ok(())) => Ok(()),
+        Some(Err(error)) if error.kind() != io::ErrorKind::PermissionDenied => Err(error),
+        Some(Err(_)) | None => {
+            tracing::warn!(
+                path = %path.display(),
+                "the agent may not change the mode of this directory: make it {mode:o}"
+            );
+            Ok(())
+        }
+    }
 }
 
 /// A user who may write a directory may replace what is in it.
@@ -188,8 +236,51 @@ mod tests {
         assert!(!path.join("server").exists());
 
         // Tasks pass through it where their directories lie in it.
-        config.server.data_dir = Some(path.clone());
+        let link = own.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).expect("links");
+        for (named, allocs) in [
+            (&path, None),
+            (&link, None),
+            (&link, Some(link.join("allocs"))),
+        ] {
+            config.server.data_dir = Some(named.clone());
+            config.client.alloc_dir = allocs;
+            DataDir::make(&config).expect("makes");
+            assert_eq!(mode(&path), 0o711, "{}", named.display());
+        }
+    }
+
+    #[test]
+    fn a_directory_that_an_operator_chose_is_taken_back_as_far_as_that_is_needed_and_allowed() {
+        let own = tempfile::tempdir().expect("a temporary directory");
+        let mode = |path: &Path| path.metadata().expect("is there").mode() & 0o7777;
+        let mut config = Config {
+            data_dir: Some(own.path().join("data")),
+            ..Config::default()
+        };
+        config.server.enabled = true;
+        let chosen = own.path().join("chosen");
+        std::fs::create_dir(&chosen).expect("makes");
+        config.server.data_dir = Some(chosen.clone());
+        // Where others may do nothing it stays as it is.
+        for (before, after) in [(0o1700, 0o1700), (0o750, 0o700), (0o701, 0o700)] {
+            set_mode(&chosen, before).expect("sets");
+            DataDir::make(&config).expect("makes");
+            assert_eq!(mode(&chosen), after, "{before:o}");
+        }
+
+        // One that is somebody else's is no reason not to start.
+        let strange = match rustix::process::geteuid().is_root() {
+            true => {
+                set_mode(&chosen, 0o755).expect("sets");
+                std::os::unix::fs::chown(&chosen, Some(1), None).expect("gives it away");
+                chosen
+            }
+            false => PathBuf::from("/usr"),
+        };
+        let before = mode(&strange);
+        config.server.data_dir = Some(strange.clone());
         DataDir::make(&config).expect("makes");
-        assert_eq!(mode(&path), 0o711);
+        assert_eq!(mode(&strange), before);
     }
 }

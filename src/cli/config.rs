@@ -2,6 +2,7 @@
 
 use super::columns::ColumnTable;
 use super::out::Out;
+use crate::client::fingerprint::network;
 use crate::config::{self, Config, ConfigError};
 use std::path::{Path, PathBuf};
 
@@ -79,6 +80,9 @@ fn checked(paths: &[PathBuf]) -> Result<(Config, bool), ConfigError> {
         whole.data_dir = Some(Path::new("/").to_owned());
     }
     config::check(&whole)?;
+    if whole.client.enabled {
+        network::check(&whole.client).map_err(|why| ConfigError::Invalid(vec![why]))?;
+    }
     Ok((config, has_role))
 }
 
@@ -109,6 +113,12 @@ mod tests {
         assert_eq!(check_text("ports { http = 14646 }"), Ok(false));
         assert_eq!(check_text("server { bootstrap_expect = 1 }"), Ok(false));
         assert_eq!(check_text("client { enabled = true }"), Ok(true));
+        let interface = |name: &str| format!("client {{ network_interface = \"{name}\" }}");
+        assert_eq!(check_text(&interface("lo")), Ok(false));
+        let elsewhere = format!("server {{ enabled = true }}\n{}", interface("no-such-0"));
+        assert_eq!(check_text(&elsewhere), Ok(true), "no client looks at it");
+        let refused = check_text(&interface("no-such-0")).expect_err("it is not there");
+        assert!(refused.contains("there is no interface"), "{refused}");
         assert_eq!(check_text("server { enabled = true }"), Ok(true));
         for (text, wrong) in [
             ("ports { http = 14646 }\nregion = \"a/b\"", "Region"),

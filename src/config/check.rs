@@ -168,6 +168,13 @@ fn client(config: &Config, wrong: &mut Vec<String>) {
         }
     }
     host_volumes(client, wrong);
+    if client.enabled && client.network_interface.contains("{{") {
+        let got = &client.network_interface;
+        wrong.push(format!(
+            "client.network_interface {got:?}: templates are not evaluated: name the interface \
+             itself"
+        ));
+    }
     if !["", "ipv4", "ipv6"].contains(&client.preferred_address_family.as_str()) {
         let got = &client.preferred_address_family;
         wrong.push(format!(
@@ -404,6 +411,23 @@ mod tests {
             (&gone, &stat),
         ] {
             let text = text_of(path, true).expect("refused");
+            assert!(text.contains(part), "{part} missing in:\n{text}");
+        }
+    }
+
+    #[test]
+    fn an_interface_is_named_and_not_worked_out() {
+        let text_of = |named: &str, client: bool| {
+            let mut config = Config::dev();
+            config.client.enabled = client;
+            config.client.network_interface = named.to_owned();
+            check(&config).err().map(|error| error.to_string())
+        };
+        let template = "{{ GetPrivateInterfaces | attr \"name\" }}";
+        assert_eq!(text_of("eth0", true), None);
+        assert_eq!(text_of(template, false), None, "no client looks at it");
+        let text = text_of(template, true).expect("refused");
+        for part in ["client.network_interface", "name the interface itself"] {
             assert!(text.contains(part), "{part} missing in:\n{text}");
         }
     }

@@ -45,7 +45,7 @@ pub struct ClientConfig {
     pub meta: BTreeMap<String, String> => set [live] shown "Meta",
     /// What is put into a task's root for `exec`.
     pub chroot_env: BTreeMap<String, String> => set,
-    /// The interface whose addresses are used.
+    /// The name of the interface whose addresses are used; no template.
     pub network_interface: String => set shown "NetworkInterface",
     /// `ipv4` or `ipv6`.
     pub preferred_address_family: String => set,
@@ -158,7 +158,8 @@ pub struct Reserved {
     pub memory: u64 => set,
     /// MB.
     pub disk: u64 => set,
-    /// The cores that no task gets, `0-1`; what they can do is not offered either.
+    /// The cores that no task of `exec` gets, `0-1`; those of `raw_exec` run on any core. What
+    /// these cores can do is not offered, unless `cpu_total_compute` says what is.
     pub cores: String => set,
     /// `22,80,8500-8600`.
     pub reserved_ports: String => set,

@@ -394,12 +394,13 @@ async fn metrics_tell_what_the_server_holds() {
 }
 
 /// What metrics show of a server that has begun to lead and was given a job.
-const REPORTED: [&str; 31] = [
+const REPORTED: [&str; 32] = [
     "nomad_nomad_job_summary_queued{job=\"web\",task_group=\"g\",namespace=\"default\"}",
     "nomad_nomad_job_status_pending ",
     "nomad_raft_peers 1",
     "drover_log_bytes ",
     "drover_projections_waited_seconds 0",
+    "drover_projections_threadless_total 0",
     "drover_log_events_total ",
     "drover_log_first_index 0",
     "drover_log_signed_index ",

@@ -19,7 +19,7 @@ use super::query::{self, Query};
 use crate::error::Refusal;
 use crate::identity::Identity;
 use crate::keyring::Verified;
-use crate::net::body::{BEGIN, BodyRules, gather};
+use crate::net::body::{BEGIN, BodyRules, Linger, gather};
 use crate::net::tls::PeerCertificate;
 use crate::net::{Budget, Hold, Peer};
 
@@ -131,8 +131,10 @@ impl Request {
         let address = self.address();
         let rules = BodyRules {
             limit,
-            // A caller that waits for leave to send needs no more than the answer.
-            linger: !self.headers.contains_key(hyper::header::EXPECT),
+            linger: match self.headers.contains_key(hyper::header::EXPECT) {
+                true => Linger::OncePolled,
+                false => Linger::Always,
+            },
             patient: true,
             begin: BEGIN,
         };

@@ -46,7 +46,9 @@ fn class(method: &Method, path: &str) -> Option<Class> {
         _ if below("/v1/client/fs/") => Some(Class::Files),
         _ if below("/v1/client/allocation/") && path.ends_with("/exec") => Some(Class::Exec),
         // What is sent directly to an agent is in no event: this is where it is said who did it.
-        "/v1/client/metadata" | "/v1/agent/reload" if !reads => Some(Class::Control),
+        "/v1/client/metadata" | "/v1/agent/reload" | "/v1/agent/servers" if !reads => {
+            Some(Class::Control)
+        }
         _ if !reads && below("/v1/operator/projections/") => Some(Class::Control),
         _ if !reads && below("/v1/client/allocation/") => Some(Class::Control),
         "/v1/client/gc" => Some(Class::Control),
@@ -277,6 +279,9 @@ mod tests {
             (Method::POST, "/v1/client/metadata", control),
             (Method::PUT, "/v1/agent/reload", control),
             (Method::POST, "/v1/agent/reload", control),
+            (Method::GET, "/v1/agent/servers", None),
+            (Method::PUT, "/v1/agent/servers", control),
+            (Method::POST, "/v1/agent/servers", control),
             (Method::GET, "/v1/operator/projections", None),
             (Method::GET, "/v1/operator/projections/rebuild", None),
             (Method::PUT, "/v1/operator/projections/rebuild", control),

@@ -93,7 +93,7 @@ async fn send(_backup: Backup, mut file: tokio::fs::File, to: mpsc::Sender<Optio
 
 /// `PUT /v1/operator/snapshot[?at=<index|time>][&key=<verifier key>]`: makes a backup the state, as
 /// a new epoch of the log. The server then starts anew.
-pub(super) async fn restore(write: Write, mut body: Incoming) -> Result<Answer, Refusal> {
+pub(super) async fn restore(write: Write, body: Incoming) -> Result<Answer, Refusal> {
     let server = Arc::clone(&write.api.server);
     let how = wanted(&write)?;
     let scratch = server.receive().map_err(failed)?;
@@ -103,11 +103,11 @@ pub(super) async fn restore(write: Write, mut body: Incoming) -> Result<Answer, 
         let fits = offload(|| reserve.check_for(bytes));
         fits.map_err(|error| Refusal::new(Code::Unavailable, crate::error::chain(&error)))
     };
-    if let Err(refused) = receive(&mut body, &path, BEGIN, fits).await {
-        // A caller that waits for leave to send needs no more than the answer.
-        let sends = write.request.header("expect").is_none();
-        if sends && refused.code == Code::Unavailable {
-            linger(Pin::new(&mut body)).await;
+    let mut upload = Upload::of(body);
+    if let Err(refused) = receive(&mut upload, &path, BEGIN, fits).await {
+        let waits = write.request.header("expect").is_some();
+        if upload.comes(waits) && refused.code == Code::Unavailable {
+            linger(Pin::new(&mut upload.body)).await;
         }
         return Err(refused);
     }
@@ -146,19 +146,42 @@ fn wanted(write: &Write) -> Result<Restore, Refusal> {
     })
 }
 
+/// A backup on its way in.
+struct Upload {
+    body: Incoming,
+    /// Whether a piece of it was waited for.
+    polled: bool,
+}
+
+impl Upload {
+    fn of(body: Incoming) -> Self {
+        Self {
+            body,
+            polled: false,
+        }
+    }
+
+    /// Whether its caller sends it. One that waits for leave to send has it once the body is asked
+    /// for, and needs no more than the answer before.
+    fn comes(&self, waits: bool) -> bool {
+        self.polled || !waits
+    }
+}
+
 /// Writes what comes in into a file, at the pace that any body must have, and as long as so many
 /// more bytes fit. Whatever its length, it has the time to begin.
 async fn receive(
-    body: &mut Incoming,
+    upload: &mut Upload,
     path: &Path,
     begin: Duration,
     fits: impl Fn(u64) -> Result<(), Refusal>,
 ) -> Result<(), Refusal> {
-    fits(body.size_hint().lower())?;
+    fits(upload.body.size_hint().lower())?;
     let mut file = tokio::fs::File::create(path).await.map_err(io)?;
     let mut pace = Pace::new("the backup", begin);
     let mut granted = 0;
-    while let Some(frame) = pace.wait(body.frame()).await? {
+    upload.polled = true;
+    while let Some(frame) = pace.wait(upload.body.frame()).await? {
         let frame = frame
             .map_err(|error| Refusal::bad_request(format!("failed to read the backup: {error}")))?;
         let Ok(bytes) = frame.into_data() else {
@@ -187,8 +210,8 @@ mod tests {
     type Piece = std::io::Result<Bytes>;
 
     /// A body of which nobody knows how long it is.
-    fn body(pieces: mpsc::Receiver<Piece>) -> Incoming {
-        Incoming::from_stream(ReceiverStream::new(pieces))
+    fn body(pieces: mpsc::Receiver<Piece>) -> Upload {
+        Upload::of(Incoming::from_stream(ReceiverStream::new(pieces)))
     }
 
     #[tokio::test]
@@ -217,17 +240,19 @@ mod tests {
     #[tokio::test]
     async fn a_backup_leaves_the_disk_its_reserve() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("backup.tar");
-        let full = DiskReserve::of(&path, u64::MAX);
+        // A file each: what was written last to one that is given up may get to the disk late.
+        let [begun, cut, path] = ["begun", "cut", "whole"].map(|name| dir.path().join(name));
+        let full = DiskReserve::of(&begun, u64::MAX);
         let fits = |bytes| {
             full.check_for(bytes)
                 .map_err(|error| Refusal::new(Code::Unavailable, error.to_string()))
         };
         // One that says how long it is is not even begun.
-        let mut known = Incoming::from(vec![7_u8; 1_000]);
-        let refused = receive(&mut known, &path, BEGIN, fits).await.unwrap_err();
+        let mut known = Upload::of(Incoming::from(vec![7_u8; 1_000]));
+        let refused = receive(&mut known, &begun, BEGIN, fits).await.unwrap_err();
         assert!(refused.message.starts_with("the disk is full"), "{refused}");
-        assert!(!path.exists());
+        assert!(!begun.exists());
+        assert!(known.comes(false) && !known.comes(true), "it may wait");
         // It becomes full while a long one comes in.
         let (sender, pieces) = mpsc::channel::<Piece>(1);
         let sent = tokio::spawn(async move {
@@ -244,13 +269,14 @@ mod tests {
             }
         };
         let mut long = body(pieces);
-        let refused = receive(&mut long, &path, BEGIN, for_two).await;
+        let refused = receive(&mut long, &cut, BEGIN, for_two).await;
         assert_eq!(refused.unwrap_err().message, "full");
-        assert!(path.metadata().unwrap().len() <= 2 * STEP);
+        assert!(long.comes(true), "it was asked for");
+        assert!(cut.metadata().unwrap().len() <= 2 * STEP);
         drop(long);
         sent.await.unwrap();
         // One for which there is space is written as it is.
-        let mut whole = Incoming::from(vec![7_u8; 1_000]);
+        let mut whole = Upload::of(Incoming::from(vec![7_u8; 1_000]));
         receive(&mut whole, &path, BEGIN, |_| Ok(())).await.unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), [7; 1_000]);
     }

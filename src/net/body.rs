@@ -20,13 +20,23 @@ const PACE: u64 = 64 << 10;
 /// How long the rest of a body that is refused is still taken in.
 const LINGER: Duration = Duration::from_secs(2);
 
+/// When the rest of a refused body is taken in for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Linger {
+    Never,
+    /// Once it was asked for: its caller waited for leave to send, and has it since then. One that
+    /// still waits needs no more than the answer.
+    OncePolled,
+    Always,
+}
+
 /// What a body may be.
 #[derive(Clone, Copy, Debug)]
 pub struct BodyRules {
     /// Bytes at most.
     pub limit: usize,
-    /// Whether the rest of a refused body is taken in for a while.
-    pub linger: bool,
+    /// Whether the rest is taken in for a while where it is refused.
+    pub linger: Linger,
     /// Whether it waits for others when the budget is used up.
     pub patient: bool,
     /// The time that it has whatever its length; [`BEGIN`] by default.
@@ -129,11 +139,17 @@ where
     B::Error: std::fmt::Display,
 {
     let mut body = std::pin::pin!(body);
-    match gathered(body.as_mut(), rules, hold).await {
+    let mut polled = false;
+    match gathered(body.as_mut(), rules, hold, &mut polled).await {
         Ok(bytes) => Ok(bytes),
         Err(error) => {
             let refused = !matches!(error.code, Code::Timeout | Code::BadRequest);
-            if rules.linger && refused {
+            let sends = match rules.linger {
+                Linger::Never => false,
+                Linger::OncePolled => polled,
+                Linger::Always => true,
+            };
+            if sends && refused {
                 linger(body.as_mut()).await;
             }
             Err(error)
@@ -145,6 +161,7 @@ async fn gathered<B>(
     mut body: Pin<&mut B>,
     rules: BodyRules,
     hold: &mut Hold,
+    polled: &mut bool,
 ) -> Result<Bytes, Refusal>
 where
     B: HttpBody<Data = Bytes>,
@@ -157,6 +174,7 @@ where
         if read.len().max(known) > rules.limit {
             return Err(too_long(rules.limit));
         }
+        *polled = true;
         match pace.wait(body.frame()).await? {
             Some(Ok(frame)) => {
                 let piece = frame.into_data().unwrap_or_default();
@@ -182,10 +200,14 @@ where
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
     use std::net::IpAddr;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Poll};
 
     use http_body_util::StreamBody;
-    use hyper::body::Frame;
+    use hyper::body::{Frame, SizeHint};
     use tokio_stream::StreamExt;
     use tokio_stream::wrappers::ReceiverStream;
 
@@ -194,7 +216,7 @@ mod tests {
 
     const RULES: BodyRules = BodyRules {
         limit: 1_000,
-        linger: false,
+        linger: Linger::Never,
         patient: false,
         begin: Duration::from_millis(300),
     };
@@ -253,5 +275,59 @@ mod tests {
         let refused = gather(full, RULES, &mut hold).await.unwrap_err();
         assert_eq!(refused.code, Code::PayloadTooLarge);
         assert_eq!(budget.free(), 40_000, "nothing of it was taken");
+    }
+
+    /// A body that says how long it is, and counts how often it is asked for more.
+    struct Counted {
+        says: u64,
+        left: usize,
+        polls: Arc<AtomicUsize>,
+    }
+
+    impl HttpBody for Counted {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            self.polls.fetch_add(1, Ordering::Relaxed);
+            let Some(left) = self.left.checked_sub(1) else {
+                return Poll::Ready(None);
+            };
+            self.left = left;
+            Poll::Ready(Some(Ok(Frame::data(Bytes::from(vec![0; 600])))))
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            let mut hint = SizeHint::new();
+            hint.set_lower(self.says);
+            hint
+        }
+    }
+
+    #[tokio::test]
+    async fn the_rest_of_a_refused_body_is_taken_in_where_its_caller_sends() {
+        for (linger, says, wanted) in [
+            (Linger::Never, 0, 2),
+            (Linger::OncePolled, 0, 5),
+            (Linger::Always, 0, 5),
+            (Linger::Never, 2_400, 0),
+            (Linger::OncePolled, 2_400, 0),
+            (Linger::Always, 2_400, 5),
+        ] {
+            let polls = Arc::<AtomicUsize>::default();
+            let body = Counted {
+                says,
+                left: 4,
+                polls: Arc::clone(&polls),
+            };
+            let mut hold = Budget::new(1 << 20).hold(ADDRESS);
+            let refused = gather(body, BodyRules { linger, ..RULES }, &mut hold).await;
+            assert_eq!(refused.unwrap_err().code, Code::PayloadTooLarge);
+            let polls = polls.load(Ordering::Relaxed);
+            assert_eq!(polls, wanted, "{linger:?}, says {says}");
+        }
     }
 }

@@ -68,15 +68,17 @@ impl Reactor for LiveKeySets {
             let projections = Arc::clone(&context.projections);
             let mut left_out = self.seen.lock().take_left_out(unreadable::made());
             let built = tokio::task::spawn_blocking(move || {
-                let made = projections.build_due_live_sets(&mut left_out)?;
-                Ok::<_, StorageError>((made, left_out))
+                let made = projections.build_due_live_sets(&mut left_out);
+                (made, left_out)
             });
-            let (made, left_out) = built.await??;
+            let (made, left_out) = built.await?;
             let mut each = Each::default();
             left_out.values().for_each(|error| each.leave_out(error));
+            // Those are known, whatever became of the others.
+            self.seen.lock().left_out = left_out;
+            let made = made?;
             let mut status = {
                 let mut seen = self.seen.lock();
-                seen.left_out = left_out;
                 seen.newest = made.or(seen.newest);
                 json!({ "Newest": seen.newest })
             };

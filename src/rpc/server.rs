@@ -23,7 +23,7 @@ use super::wire::{
     STREAM_WINDOW, TIMEOUT_HEADER, TOKEN_HEADER, VERSION, VERSION_HEADER, code_name,
 };
 use drover_error::{Code, Refusal};
-use drover_net::body::{BEGIN, BodyRules, gather};
+use drover_net::body::{BEGIN, BodyRules, Linger, gather};
 use drover_net::tls::{Loader, Port};
 use drover_net::{
     Arrival, BODIES, Budget, Door, Hold, Host, LEAVING, Listener, PARTING, Patience, Peer,
@@ -413,7 +413,7 @@ fn unavailable(refusal: Refusal) -> Refusal {
 fn rules(limit: usize, patient: bool) -> BodyRules {
     BodyRules {
         limit,
-        linger: false,
+        linger: Linger::Never,
         patient,
         begin: BEGIN,
     }

@@ -99,6 +99,7 @@ impl Server {
             gauge!("drover.projections.bytes").set(tables.files as f64);
             gauge!("drover.projections.flushed_index").set(tables.flushed as f64);
             gauge!("drover.projections.waited_seconds").set(tables.waited.as_secs_f64());
+            counter!("drover.projections.threadless_total").absolute(tables.threadless);
         }
     }
 

@@ -36,6 +36,7 @@ drover_log_segments Files of the event log.
 drover_log_signed_index The index of the last signed checkpoint.
 drover_projections_bytes Bytes of the tables on this server's disk.
 drover_projections_flushed_index The index up to which the tables are on disk.
+drover_projections_threadless_total Flushes of the tables that no thread could be had for.
 drover_projections_waited_seconds Seconds that apply waited for a disk that does not keep up.
 drover_publisher_connected 1 while brokers answer.
 drover_publisher_lag_events Events that wait to be published to Kafka.

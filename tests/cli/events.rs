@@ -76,7 +76,7 @@ fn a_log_is_read_from_a_moment_and_nothing_is_overwritten() {
     let (agent, dir) = alone();
     let session = Session::at("reading", &agent).within("default");
     let data = dir.path().join("data").display().to_string();
-    let all = session.done(&format!("log events -data-dir {data} -from -1h"));
+    let all = session.done(&format!("log events -data-dir {data} -from -1h -outcomes"));
     let elected = |line: &&str| line.contains("LeaderElected");
     let elected = all.lines().find(elected).unwrap_or_default();
     assert!(elected.ends_with("  applied"), "{all}");

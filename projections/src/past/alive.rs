@@ -286,27 +286,40 @@ impl<'a> SetDraft<'a> {
 /// is added to them, and the others have their turn.
 ///
 /// # Errors
-/// A failed read or write; calling it again begins that set anew.
+/// The first failed read or write, once the others had their turn; calling it again begins that set
+/// anew.
 pub(crate) fn build_due_sets(
     db: &Arc<Database>,
     registry: &Registry,
     position: &Position,
     left_out: &mut BTreeMap<&'static str, StorageError>,
 ) -> Result<Option<u64>, StorageError> {
-    let mut made = None;
+    build_each(registry, left_out, |table| {
+        build_due_set(db, table, position)
+    })
+}
+
+/// The same, with what builds the set of a table.
+pub(crate) fn build_each(
+    registry: &Registry,
+    left_out: &mut BTreeMap<&'static str, StorageError>,
+    mut build: impl FnMut(u16) -> Result<Option<u64>, StorageError>,
+) -> Result<Option<u64>, StorageError> {
+    let (mut made, mut failed) = (None, None);
     for table in registry.tables() {
         if table.history() != History::Full || left_out.contains_key(table.name()) {
             continue;
         }
-        match build_due_set(db, table.id(), position) {
+        match build(table.id()) {
             Ok(mark) => made = made.max(mark),
             Err(error) if error.is_single_entry() => {
                 left_out.insert(table.name(), error);
             }
-            Err(error) => return Err(error),
+            // What cannot be read of one may be a block that no other one lies in.
+            Err(error) => failed = failed.or(Some(error)),
         }
     }
-    Ok(made)
+    failed.map_or(Ok(made), Err)
 }
 
 /// Builds the set of one table that is due, and answers its mark. One that was built and cannot be

@@ -3,6 +3,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::engine::db::Family;
+use crate::engine::error::StorageError;
 use crate::engine::key::Id;
 use crate::engine::registry::{Registry, TableInfo};
 use crate::engine::staged::{PutEntries, TableBatch};
@@ -272,4 +273,26 @@ fn a_table_with_a_row_that_cannot_be_read_is_left_out_and_the_others_get_their_s
     );
     let built: Vec<_> = std::iter::from_fn(|| build(&projections)).collect();
     assert_eq!(built, [0, 50]);
+}
+
+#[test]
+fn an_error_of_one_table_does_not_keep_the_others_from_their_sets() {
+    let mut left_out = BTreeMap::new();
+    let mut looked = Vec::new();
+    let built = alive::build_each(&WITH_FIRSTS, &mut left_out, |table| {
+        looked.push(table);
+        match table {
+            Firsts::ID => Err(StorageError::WouldBlock),
+            Things::ID => Err(StorageError::Row {
+                table: Things::NAME,
+                key: String::new(),
+            }),
+            _ => Ok(Some(50)),
+        }
+    });
+    assert!(matches!(built, Err(StorageError::WouldBlock)), "{built:?}");
+    let behind = looked.iter().skip_while(|table| **table != Firsts::ID);
+    assert!(behind.count() > 1, "{looked:?}");
+    let names: Vec<_> = left_out.keys().copied().collect();
+    assert_eq!(names, [Things::NAME]);
 }

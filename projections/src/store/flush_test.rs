@@ -119,6 +119,7 @@ fn without_a_thread_for_it_a_flush_stays_due_and_apply_goes_on() {
         (0, 0),
         "the applier makes none"
     );
+    assert!(projections.stats().unwrap().threadless > 0, "it is counted");
     writer.put_threads_out(false);
     assert_eq!(writer.apply_batch(&[thing(6_001)]).unwrap().len(), 1);
     assert!(writer.flushes() > 0, "what was due is requested");

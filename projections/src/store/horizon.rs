@@ -64,7 +64,8 @@ impl Projections {
     /// needs is added to them, and the others have their turn.
     ///
     /// # Errors
-    /// A failed read or write; calling it again begins that set anew.
+    /// The first failed read or write, once the others had their turn; calling it again begins that
+    /// set anew.
     pub fn build_due_live_sets(
         &self,
         left_out: &mut BTreeMap<&'static str, StorageError>,

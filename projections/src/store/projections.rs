@@ -35,6 +35,8 @@ pub struct Projections {
     full: AtomicBool,
     /// Nanoseconds that apply waited for flushes.
     waited: AtomicU64,
+    /// Flushes that were due while no thread could be had for one.
+    threadless: AtomicU64,
 }
 
 /// Sizes and positions, for metrics.
@@ -58,6 +60,9 @@ pub struct Stats {
     pub stalled: bool,
     /// How long apply has waited for flushes, all in all: the disk does not keep up.
     pub waited: Duration,
+    /// How often a flush was due and no thread could be had for it: it is tried again with the next
+    /// batch.
+    pub threadless: u64,
 }
 
 impl Projections {
@@ -87,6 +92,7 @@ impl Projections {
             followers: Followers::default(),
             full: AtomicBool::new(false),
             waited: AtomicU64::new(0),
+            threadless: AtomicU64::new(0),
         });
         projections
             .watch
@@ -163,6 +169,10 @@ impl Projections {
         self.waited.fetch_add(nanos, Ordering::Relaxed);
     }
 
+    pub(crate) fn note_threadless(&self) {
+        self.threadless.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Reads everything there is, with its checksums, and computes every table's digest again.
     ///
     /// # Errors
@@ -216,6 +226,7 @@ impl Projections {
             rows: db.property(Family::Rows, "rocksdb.estimate-num-keys"),
             waiting: self.watch.waiting() as u64,
             waited: Duration::from_nanos(self.waited.load(Ordering::Relaxed)),
+            threadless: self.threadless.load(Ordering::Relaxed),
             stalled: db.property(Family::Rows, "rocksdb.is-write-stopped") > 0
                 || db.property(Family::Rows, "rocksdb.actual-delayed-write-rate") > 0,
         })

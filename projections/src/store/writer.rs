@@ -510,10 +510,8 @@ impl Writer {
         let entries = self.position.index - self.flush_at;
         let (rows, bytes) = self.unflushed;
         let due = entries >= every || rows >= options.flush_rows || bytes >= options.flush_bytes;
-        if due && self.flusher.start(&db, false) {
-            self.flush_at = self.position.index;
-            self.unflushed = (0, 0);
-            self.flushes += 1;
+        if due {
+            self.start_flush(&db, false);
         }
         // No batch is longer than this, so the limit holds after the next one too.
         let most = most.saturating_sub(DIGEST_EVERY);
@@ -526,6 +524,20 @@ impl Writer {
         Ok(())
     }
 
+    /// Requests a flush, unless one is on its way; returns whether one is then.
+    fn start_flush(&mut self, db: &Arc<Database>, whole: bool) -> bool {
+        if self.flusher.start(db, whole) {
+            self.flush_at = self.position.index;
+            self.unflushed = (0, 0);
+            self.flushes += 1;
+        } else if self.flusher.is_idle() {
+            // There is no thread for one.
+            self.projections.note_threadless();
+            return false;
+        }
+        true
+    }
+
     /// Waits until no more than `most` entries are not on the disk, or for as long as a batch may.
     #[allow(
         clippy::disallowed_methods,
@@ -535,12 +547,8 @@ impl Writer {
         let (began, wait) = (Instant::now(), self.projections.options().flush_wait);
         // One that is on its way may be over before all of it is on the disk; the next is not.
         while self.position.index - self.flushed > most {
-            if self.flusher.start(db, true) {
-                self.flush_at = self.position.index;
-                self.unflushed = (0, 0);
-                self.flushes += 1;
-            } else if self.flusher.is_idle() {
-                // There is no thread for one: the next batch tries again.
+            if !self.start_flush(db, true) {
+                // The next batch tries again.
                 break;
             }
             if !self.flusher.wait(wait.saturating_sub(began.elapsed()))? {

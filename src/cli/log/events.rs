@@ -32,8 +32,9 @@ const ROWS: usize = 500;
 With -json, sensitive values (environments, meta, templates, ...) are shown as hashes under a key
 of the cluster, the same value always as the same hash, and secrets as \"redacted\".
 Cause is the index of the event that this one followed from; the first of a chain has none.
-Outcome says whether an event was applied or refused: then it changed nothing. -no-outcomes leaves
-it out, and saves the time to fold the log where the tables beside it do not know yet.")]
+Outcome says whether an event was applied or refused: then it changed nothing. It is taken from the
+tables beside the log, and is \"unknown\" where they do not say; with -json or -outcomes the log is
+folded then, which takes its time. -no-outcomes leaves it out.")]
 pub(in crate::cli) struct EventsArgs {
     #[command(flatten)]
     place: LogPlace,
@@ -53,6 +54,9 @@ pub(in crate::cli) struct EventsArgs {
     /// Show sensitive values and what is stored of secrets as they are
     #[arg(long, requires = "json")]
     clear: bool,
+    /// Fold the log where the tables beside it do not say what became of the events
+    #[arg(long, conflicts_with = "no_outcomes")]
+    outcomes: bool,
     /// Do not say what became of the events
     #[arg(long)]
     no_outcomes: bool,
@@ -72,9 +76,10 @@ pub(in crate::cli) async fn run(args: &EventsArgs, out: &Out) -> Result<u8> {
         true => Some(redactor(&args.place.keys_below(&place), out)?),
         false => None,
     };
-    let known = match args.no_outcomes {
-        true => None,
-        false => Some(outcomes(&args.place, &place, &log, (from, to), out)?),
+    let known = match (args.no_outcomes, args.json || args.outcomes) {
+        (true, _) => None,
+        (false, true) => Some(outcomes(&args.place, &place, &log, (from, to), out)?),
+        (false, false) => Some(stored(&args.place)),
     };
     let (mut rows, mut reached) = (Vec::new(), from);
     let mut damage = None;
@@ -186,6 +191,12 @@ pub(in crate::cli) fn outcomes(
     })
 }
 
+/// What the tables beside a log know of its events: whoever looks at some waits for no more.
+fn stored(place: &LogPlace) -> Outcomes {
+    let tables = place.data_dir.as_deref().map(tables_dir);
+    tables.map_or_else(Outcomes::default, |tables| Outcomes::stored(&tables))
+}
+
 /// Where a server's tables lie below a data directory.
 fn tables_dir(data_dir: &Path) -> PathBuf {
     let inner = data_dir.join("projections");
@@ -251,8 +262,33 @@ fn became(outcome: Option<RecordedOutcome<'_>>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
     use crate::history::testing::write_log;
+
+    /// A command line with nothing but these flags.
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: EventsArgs,
+    }
+
+    #[test]
+    fn a_log_is_folded_for_a_table_where_that_is_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let data = dir.path().join("data");
+        write_log(&data, 200);
+        let parse = |flags: &[&str]| {
+            let all = ["events", "--data-dir", data.to_str().unwrap()];
+            Line::try_parse_from(all.iter().chain(flags))
+        };
+        let args = parse(&[]).unwrap().args;
+        assert!(!args.outcomes);
+        assert_eq!(stored(&args.place), Outcomes::default(), "no tables");
+        assert!(parse(&["--outcomes"]).unwrap().args.outcomes);
+        assert!(parse(&["--outcomes", "--no-outcomes"]).is_err());
+    }
 
     #[test]
     fn a_refused_event_is_no_fact_in_the_table() {

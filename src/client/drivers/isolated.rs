@@ -378,6 +378,8 @@ impl Driver for Exec {
                     let run = (&*config.alloc_id, &*config.task, config.run);
                     let mut spec = runs.spec_of(run).unwrap_or_default();
                     cores.begin(&runs.cgroups, &mut spec);
+                    // It has what it had, and an operator may keep some of these cores since.
+                    cores.made(&runs.cgroups);
                 };
                 let begun = tokio::task::spawn_blocking(again).await;
                 begun.map_err(|e| StartError::fatal(e.to_string()))?;

@@ -448,18 +448,48 @@ async fn drv_06_drv_08_a_task_of_exec_is_found_again_and_commands_run_in_its_wor
     assert!(!mounts.contains(&given.tmp.path().display().to_string()));
 }
 
+/// The cores on which a task may run.
+fn allowed(task: &Arc<dyn RunningTask>) -> String {
+    let status = format!("/proc/{}/status", task.handle().state["Pid"]);
+    let status = fs::read_to_string(status).unwrap();
+    let list = status
+        .lines()
+        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    list.unwrap().trim().to_owned()
+}
+
+#[tokio::test]
+async fn a_task_that_is_found_again_leaves_the_cores_that_an_operator_keeps_since() {
+    let Some(given) = Given::new(json!({"command": "sleep", "args": ["1000"]})) else {
+        return;
+    };
+    let one = given.exec().start(given.config.clone()).await.unwrap();
+    let all = allowed(&one);
+    let last = all.rsplit(['-', ',']).next().unwrap();
+    let mut client = ClientConfig::default();
+    client.reserved.cores = last.to_owned();
+    let later = Exec::new(&client, &PluginConfig::default(), given.runs()).unwrap();
+    let found = later.recover(given.config.clone(), None).await.unwrap();
+    assert!(matches!(found, Recovered::Live(_)));
+    let left = allowed(&one);
+    if last == all {
+        assert_eq!(left, all, "it has to run");
+    } else {
+        let has_it = left.split(['-', ',']).any(|core| core == last);
+        assert!(left != all && !has_it, "{left}");
+    }
+    one.stop("SIGKILL", Duration::ZERO).unwrap();
+    one.wait().await;
+    later.destroy("a1", "web", 1);
+    let groups = &given.cgroups;
+    let all = groups.unified.iter().chain(groups.v1.values());
+    all.for_each(|parent| cgroup::remove(parent));
+}
+
 #[tokio::test]
 async fn drv_06_a_task_without_cores_of_its_own_leaves_those_that_others_reserved() {
     let Some(given) = Given::new(json!({"command": "sleep", "args": ["1000"]})) else {
         return;
-    };
-    let allowed = |task: &Arc<dyn RunningTask>| {
-        let status = format!("/proc/{}/status", task.handle().state["Pid"]);
-        let status = fs::read_to_string(status).unwrap();
-        let list = status
-            .lines()
-            .find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-        list.unwrap().trim().to_owned()
     };
     let driver = given.exec();
     let one = driver.start(given.config.clone()).await.unwrap();

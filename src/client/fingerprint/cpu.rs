@@ -92,8 +92,12 @@ fn add(facts: &mut Facts, settings: &ClientSettings, info: &CpuInfo) {
     let found = info.mhz * count as u64;
     let reported = settings.client.cpu_total_compute;
     let total = if reported > 0 { reported } else { found };
-    // What is kept of the cores and what is kept of their time are two things.
-    let of_tasks = total - total / count as u64 * gone as u64;
+    // What is kept of the cores and what is kept of their time are two things. An operator who says
+    // what the cores can do says it of those that are left.
+    let of_tasks = match reported {
+        0 => found - info.mhz * gone as u64,
+        stated => stated,
+    };
     let usable = of_tasks.saturating_sub(settings.client.reserved.cpu);
     facts.set("cpu.modelname", &info.model);
     facts.set("cpu.frequency", info.mhz.to_string());
@@ -182,7 +186,8 @@ mod tests {
             ("", 0, 0, &[0, 1, 2, 3][..], (8_000, 8_000, 8_000)),
             ("0-1", 0, 0, &[2, 3], (8_000, 4_000, 4_000)),
             ("0", 500, 0, &[1, 2, 3], (8_000, 6_000, 5_500)),
-            ("3", 0, 4_000, &[0, 1, 2], (4_000, 3_000, 3_000)),
+            ("3", 0, 4_000, &[0, 1, 2], (4_000, 4_000, 4_000)),
+            ("3", 500, 4_000, &[0, 1, 2], (4_000, 4_000, 3_500)),
             ("0-3", 500, 0, &[], (8_000, 0, 0)),
             ("2,9", 0, 0, &[0, 1, 3], (8_000, 6_000, 6_000)),
         ] {

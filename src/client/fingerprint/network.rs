@@ -66,15 +66,21 @@ pub fn check(client: &ClientConfig) -> Result<(), String> {
 }
 
 /// The addresses by which an interface is reached, those of the preferred family first, which is
-/// IPv4 unless stated; link-local ones of IPv6 are left out.
+/// IPv4 unless stated; link-local ones only where there are no others.
 fn chosen(table: &Table, name: &str, family: &str) -> Result<Vec<IpAddr>, String> {
     let all = table.get(name).ok_or_else(|| {
         let there: Vec<&str> = table.keys().map(String::as_str).collect();
         let there = there.join(", ");
         format!("client.network_interface: there is no interface {name:?}, there are {there}")
     })?;
-    let is_local = |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local());
-    let mut chosen: Vec<IpAddr> = all.iter().copied().filter(|ip| !is_local(ip)).collect();
+    let (local, mut chosen): (Vec<IpAddr>, Vec<IpAddr>) =
+        all.iter().copied().partition(|ip| match ip {
+            IpAddr::V4(ip) => ip.is_link_local(),
+            IpAddr::V6(ip) => ip.is_unicast_link_local(),
+        });
+    if chosen.is_empty() {
+        chosen = local;
+    }
     let prefers_v6 = family == "ipv6";
     chosen.sort_by_key(|ip| ip.is_ipv6() != prefers_v6);
     Ok(chosen)
@@ -191,6 +197,8 @@ mod tests {
         let table: Table = [
             ("eth0", &["10.0.0.1", "2001:db8::1", "fe80::1"][..]),
             ("eth1", &["fe80::2", "2001:db8::2", "10.0.1.3", "10.0.1.2"]),
+            ("eth2", &["169.254.2.1", "10.0.2.1", "fe80::3"]),
+            ("eth3", &["fe80::4", "169.254.3.1"]),
             ("lo", &["127.0.0.1", "::1"]),
             ("wg0", &[]),
         ]
@@ -202,6 +210,10 @@ mod tests {
             ("eth1", "", &["10.0.1.3", "10.0.1.2", "2001:db8::2"]),
             ("eth1", "ipv4", &["10.0.1.3", "10.0.1.2", "2001:db8::2"]),
             ("eth1", "ipv6", &["2001:db8::2", "10.0.1.3", "10.0.1.2"]),
+            ("eth2", "", &["10.0.2.1"]),
+            ("eth2", "ipv6", &["10.0.2.1"]),
+            ("eth3", "", &["169.254.3.1", "fe80::4"]),
+            ("eth3", "ipv6", &["fe80::4", "169.254.3.1"]),
             ("lo", "", &["127.0.0.1", "::1"]),
             ("wg0", "ipv4", &[]),
         ] {
@@ -212,7 +224,7 @@ mod tests {
             let refused = chosen(&table, name, "").unwrap_err();
             let wanted = format!(
                 "client.network_interface: there is no interface {name:?}, \
-                 there are eth0, eth1, lo, wg0"
+                 there are eth0, eth1, eth2, eth3, lo, wg0"
             );
             assert_eq!(refused, wanted);
         }

@@ -13,10 +13,6 @@ use super::diff::{self, Field, Fields};
 use super::object::ObjectHistory;
 use crate::history::record::{Document, Payload, RecordedOutcome, Redactor, reason};
 
-/// Rows of an event of which it is looked up whether they were there before; those behind count as
-/// ones that came.
-const CLASSIFIED: usize = 1_024;
-
 /// How much of an event is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Detail {
@@ -107,13 +103,15 @@ impl Serialize for Entry {
 }
 
 impl Entry {
-    /// The entry of an event, with the rows that it changed.
+    /// The entry of an event, with the rows that it changed. Of so many rows as `lookups` says it
+    /// is looked up whether they were there before; those behind count as ones that came.
     pub(super) fn new(
         (view, redactor): (&View, &Redactor),
         event: Recorded,
         rejection: Option<&Rejection>,
         changes: &[Change],
         (detail, known): (Detail, Option<&ObjectHistory>),
+        lookups: &mut usize,
     ) -> Result<Self, AuditError> {
         let wanted = |change: &&Change| {
             let mine =
@@ -122,7 +120,8 @@ impl Entry {
         };
         let wanted = changes.iter().filter(wanted).collect();
         let mut reported = Vec::new();
-        for change in selected(view, wanted, detail.changes)? {
+        let was_there = |change: &Change| was_there(view, change);
+        for change in selected(wanted, detail.changes, lookups, was_there)? {
             reported.push(row_change((view, redactor), change, detail.fields)?);
         }
         reported.sort_by_key(|change: &RowChange| match change.operation {
@@ -151,25 +150,28 @@ impl Entry {
 /// As many changes as are shown. What differs says the most: rows that changed, then those that
 /// came, then those that went.
 fn selected<'a>(
-    view: &View,
     changes: Vec<&'a Change>,
     most: usize,
+    lookups: &mut usize,
+    was_there: impl Fn(&Change) -> Result<bool, AuditError>,
 ) -> Result<Vec<&'a Change>, AuditError> {
     if changes.len() <= most {
         return Ok(changes);
     }
     let (mut changed, mut came, mut went) = (Vec::new(), Vec::new(), Vec::new());
-    let mut looks = CLASSIFIED;
     for change in changes {
         if changed.len() >= most {
             break;
         }
         let kind = match change.operation {
-            Operation::Put if looks > 0 => {
-                looks -= 1;
-                match was_there(view, change)? {
-                    true => &mut changed,
-                    false => &mut came,
+            Operation::Put if *lookups > 0 => {
+                *lookups -= 1;
+                match was_there(change) {
+                    Ok(true) => &mut changed,
+                    Ok(false) => &mut came,
+                    // Only its place among the others depends on it.
+                    Err(AuditError::Storage(error)) if error.is_single_entry() => &mut came,
+                    Err(error) => return Err(error),
                 }
             }
             Operation::Put | Operation::Rule => &mut came,
@@ -270,4 +272,62 @@ pub(super) fn as_api_shows<'a>(table: &str, row: &'a Value) -> &'a Value {
         _ => None,
     };
     part.unwrap_or(row)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use drover_events::EventKind;
+    use drover_projections::StorageError;
+
+    use super::*;
+
+    /// Changes of rows with these keys.
+    fn puts(keys: &[u8]) -> Vec<Change> {
+        let put = |(seq, key): (u32, &u8)| Change {
+            index: 7,
+            seq,
+            kind: EventKind::RaftBlank,
+            table: 0,
+            operation: Operation::Put,
+            topic: None,
+            key: vec![*key],
+            namespace: String::new(),
+            stream_keys: Vec::new(),
+        };
+        (0..).zip(keys).map(put).collect()
+    }
+
+    #[test]
+    fn a_page_looks_up_so_many_rows_and_the_others_count_as_ones_that_came() {
+        let (mut lookups, looked) = (4, Cell::new(0));
+        let all = puts(&[1, 2, 3]);
+        for (changed, wanted) in [(3, 3), (3, 1), (1, 1)] {
+            let was_there = |change: &Change| {
+                looked.set(looked.get() + 1);
+                Ok(change.key == [changed])
+            };
+            let found = selected(all.iter().collect(), 1, &mut lookups, was_there).unwrap();
+            let keys: Vec<&[u8]> = found.iter().map(|change| &*change.key).collect();
+            assert_eq!(keys, [[wanted]], "{changed}");
+        }
+        assert_eq!((lookups, looked.get()), (0, 4));
+    }
+
+    #[test]
+    fn a_row_that_cannot_be_looked_up_counts_as_one_that_came() {
+        let all = puts(&[1, 2]);
+        let unreadable = |change: &Change| match change.key == [1] {
+            true => Err(AuditError::Storage(StorageError::Row {
+                table: "jobs",
+                key: String::new(),
+            })),
+            false => Ok(true),
+        };
+        let found = selected(all.iter().collect(), 1, &mut 9, unreadable).unwrap();
+        assert_eq!(found[0].key, [2]);
+        let broken = |_: &Change| Err(AuditError::Storage(StorageError::WouldBlock));
+        assert!(selected(all.iter().collect(), 1, &mut 9, broken).is_err());
+    }
 }

@@ -21,6 +21,8 @@ pub const LOOKS: usize = 20_000;
 /// Changes that are read for about one page for a reader with limited rights: those hidden from
 /// this reader end no page. No event has as many.
 pub(super) const CHANGES: usize = 200_000;
+/// Rows of which it is looked up for one page whether they were there before an event changed them.
+const LOOKUPS: usize = 8_192;
 /// Events read from the log at a time.
 const STRIDE: u64 = 64;
 /// Bytes read from the log at a time, about.
@@ -240,7 +242,7 @@ impl<'a> Trail<'a> {
         };
         let mut walk = TrailWalk::new(*self, question, known.as_ref());
         let mut page = AuditPage::default();
-        let (mut looks, mut read) = (0, 0);
+        let (mut looks, mut read, mut lookups) = (0, 0, LOOKUPS);
         while let Some(logged) = walk.next().map_err(E::from)? {
             if page.entries >= question.limit || looks >= LOOKS || read >= CHANGES {
                 page.next = Some(logged.index);
@@ -251,7 +253,7 @@ impl<'a> Trail<'a> {
                 &logged,
                 question,
                 (known.as_ref(), finder.as_ref()),
-                &mut read,
+                (&mut read, &mut lookups),
             );
             let Some(entry) = entry.map_err(E::from)? else {
                 continue;
@@ -266,13 +268,13 @@ impl<'a> Trail<'a> {
     }
 
     /// The entry of an event, if it is wanted; the number of changes whose visibility was checked
-    /// is added to `read`.
+    /// is added to `read`, that of rows that were looked up is taken from `lookups`.
     fn reported(
         &self,
         logged: &Logged,
         question: &Question,
         (known, finder): (Option<&ObjectHistory>, Option<&Finder<'_>>),
-        read: &mut usize,
+        (read, lookups): (&mut usize, &mut usize),
     ) -> Result<Option<Reported>, AuditError> {
         if !question.takes_kind(logged.kind) {
             return Ok(None);
@@ -317,6 +319,7 @@ impl<'a> Trail<'a> {
             rejection.as_ref(),
             &changes,
             (detail, known),
+            lookups,
         )?;
         Ok(Some(entry))
     }

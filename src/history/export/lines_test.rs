@@ -101,6 +101,35 @@ fn ev_20_refused_events_have_the_same_mark_in_every_export() {
 }
 
 #[test]
+fn what_tables_have_stored_is_known_without_the_log_and_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let short = write_log(&dir.path().join("short"), 100);
+    let tables = dir.path().join("tables");
+    assert_eq!(Outcomes::stored(&tables).get(1), None, "there are none");
+    let options = drover_projections::DatabaseOptions::default();
+    drop(crate::history::replay::fill(&short, &tables, &options, &mut |_, _| ()).unwrap());
+    let stored = Outcomes::stored(&tables);
+    let folded = outcomes(&short, None, &dir.path().join("scratch"));
+    for index in 1..100 {
+        assert!(stored.get(index).is_some(), "{index}");
+        assert_eq!(stored.get(index), folded.get(index), "{index}");
+    }
+    assert_eq!(stored.get(100), None, "they end there");
+    // Of a longer log all is found, by folding it.
+    let long = write_log(&dir.path().join("long"), 200);
+    let wanted = OutcomeQuery {
+        log_dir: &long,
+        tables: Some(&tables),
+        from: 0,
+        to: None,
+        scratch: &dir.path().join("scratch"),
+    };
+    let log = ReadOnlyLog::open(&long).unwrap();
+    let found = Outcomes::find(wanted, &log, &mut |_, _| ()).unwrap();
+    assert!(found.get(199).is_some());
+}
+
+#[test]
 fn integers_beyond_doubles_are_texts_where_that_is_asked_for() {
     let dir = tempfile::tempdir().unwrap();
     let from = write_log(&dir.path().join("from"), 5);

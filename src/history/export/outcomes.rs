@@ -45,6 +45,11 @@ impl Outcomes {
         known.then(|| RecordedOutcome::of(self.rejected.get(&index).map(String::as_str)))
     }
 
+    /// Those that tables have on the disk; none where they cannot be read.
+    pub fn stored(tables: &Path) -> Self {
+        read(tables).unwrap_or_default()
+    }
+
     /// Finds them. `progress` is called with the index reached and the last one, while the log is
     /// folded.
     ///
@@ -75,10 +80,14 @@ impl Outcomes {
 
 /// What tables have on the disk, if it is all that is wanted.
 fn kept(tables: &Path, from: u64, last: u64) -> Option<Outcomes> {
+    read(tables).filter(|found| found.from <= from && last < found.until)
+}
+
+/// What tables have on the disk.
+fn read(tables: &Path) -> Option<Outcomes> {
     // A server may be at work there: what cannot be read now is found in the log.
     let kept = kept_outcomes(tables).ok().flatten()?;
-    let covers = kept.floor < from.max(1) && kept.upto >= last;
-    covers.then(|| Outcomes {
+    Some(Outcomes {
         from: if kept.floor == 0 { 0 } else { kept.floor + 1 },
         until: kept.upto + 1,
         rejected: kept

@@ -92,7 +92,8 @@ impl Flusher {
                 self.requested = Some(Requested { thread, over });
                 true
             }
-            // It stays due: the applier, which is here, would be held for as long as it takes.
+            // It stays due: the applier, which is here, would be held for as long as it takes. The
+            // writer counts it; nothing here writes to a log.
             Err(_) => false,
         }
     }
