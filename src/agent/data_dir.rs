@@ -196,10 +196,13 @@ mod tests {
         assert!(!path.exists());
     }
 
+    fn mode(path: &Path) -> u32 {
+        path.metadata().expect("is there").mode() & 0o7777
+    }
+
     #[test]
     fn nobody_else_looks_into_what_is_not_theirs() {
         let own = tempfile::tempdir().expect("a temporary directory");
-        let mode = |path: &Path| path.metadata().expect("is there").mode() & 0o7777;
         let mut config = Config {
             data_dir: Some(own.path().join("above/data")),
             ..Config::default()
@@ -253,7 +256,6 @@ mod tests {
     #[test]
     fn a_directory_that_an_operator_chose_is_taken_back_as_far_as_that_is_needed_and_allowed() {
         let own = tempfile::tempdir().expect("a temporary directory");
-        let mode = |path: &Path| path.metadata().expect("is there").mode() & 0o7777;
         let mut config = Config {
             data_dir: Some(own.path().join("data")),
             ..Config::default()

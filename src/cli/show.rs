@@ -95,6 +95,11 @@ pub(super) fn short(id: &str, verbose: bool) -> String {
     }
 }
 
+/// The mark of an event that changed nothing, and why.
+pub(super) fn refused(reason: &str) -> String {
+    format!("REFUSED: {reason}")
+}
+
 /// A number of things: `1 key`, `2 keys`, `2 entries`. For words whose plural ends in -s.
 pub(super) fn counted(count: impl TryInto<u64>, word: &str) -> String {
     match (count.try_into().unwrap_or(u64::MAX), word.strip_suffix('y')) {

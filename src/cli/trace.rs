@@ -4,7 +4,7 @@ use super::answer;
 use super::changes::{Who, who};
 use super::conn::PastConnection;
 use super::out::Out;
-use super::show::{Format, short, time};
+use super::show::{Format, refused, short, time};
 use super::trail::say_kept_since;
 use anyhow::Result;
 use serde::Deserialize;
@@ -155,7 +155,7 @@ impl Printer<'_> {
         let by = who(node.actor.as_ref());
         let mut line = format!("{head}{index}{mark}  {when}  {kind}  by {by}");
         if !node.refused.is_empty() {
-            line += &format!("  REFUSED: {}", node.refused);
+            line += &format!("  {}", refused(&node.refused));
         }
         if node.again {
             line += "  (what followed is shown above)";

@@ -131,10 +131,7 @@ impl Request {
         let address = self.address();
         let rules = BodyRules {
             limit,
-            linger: match self.headers.contains_key(hyper::header::EXPECT) {
-                true => Linger::OncePolled,
-                false => Linger::Always,
-            },
+            linger: self.linger(),
             patient: true,
             begin: BEGIN,
         };
@@ -142,6 +139,11 @@ impl Request {
         self.body = gather(body, rules, &mut hold).await?;
         self.hold = Some(hold);
         Ok(())
+    }
+
+    /// When the rest of its body is taken in, if that is refused.
+    pub(super) fn linger(&self) -> Linger {
+        Linger::of(self.headers.contains_key(hyper::header::EXPECT))
     }
 
     /// Takes more of the budget for what is made of the body, for as long as that is kept: not

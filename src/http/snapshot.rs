@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::Body as Incoming;
 use base64::Engine as _;
@@ -25,7 +24,7 @@ use crate::history::ArchiveError;
 use crate::history::backup::restore::Restore;
 use crate::history::proof::NoteKey;
 use crate::history::reserve::{DiskReserve, RESERVE};
-use crate::net::body::{BEGIN, Pace, linger};
+use crate::net::body::{BEGIN, Pace};
 use crate::server::backup::Backup;
 use crate::table_reads::offload;
 
@@ -93,7 +92,7 @@ async fn send(_backup: Backup, mut file: tokio::fs::File, to: mpsc::Sender<Optio
 
 /// `PUT /v1/operator/snapshot[?at=<index|time>][&key=<verifier key>]`: makes a backup the state, as
 /// a new epoch of the log. The server then starts anew.
-pub(super) async fn restore(write: Write, body: Incoming) -> Result<Answer, Refusal> {
+pub(super) async fn restore(write: Write, mut body: Incoming) -> Result<Answer, Refusal> {
     let server = Arc::clone(&write.api.server);
     let how = wanted(&write)?;
     let scratch = server.receive().map_err(failed)?;
@@ -103,11 +102,11 @@ pub(super) async fn restore(write: Write, body: Incoming) -> Result<Answer, Refu
         let fits = offload(|| reserve.check_for(bytes));
         fits.map_err(|error| Refusal::new(Code::Unavailable, crate::error::chain(&error)))
     };
-    let mut upload = Upload::of(body);
-    if let Err(refused) = receive(&mut upload, &path, BEGIN, fits).await {
-        let waits = write.request.header("expect").is_some();
-        if upload.comes(waits) && refused.code == Code::Unavailable {
-            linger(Pin::new(&mut upload.body)).await;
+    let mut pace = Pace::new("the backup", BEGIN);
+    if let Err(refused) = receive(&mut body, &path, &mut pace, fits).await {
+        if refused.code == Code::Unavailable {
+            let linger = write.request.linger();
+            linger.take_rest(Pin::new(&mut body), &pace).await;
         }
         return Err(refused);
     }
@@ -146,42 +145,18 @@ fn wanted(write: &Write) -> Result<Restore, Refusal> {
     })
 }
 
-/// A backup on its way in.
-struct Upload {
-    body: Incoming,
-    /// Whether a piece of it was waited for.
-    polled: bool,
-}
-
-impl Upload {
-    fn of(body: Incoming) -> Self {
-        Self {
-            body,
-            polled: false,
-        }
-    }
-
-    /// Whether its caller sends it. One that waits for leave to send has it once the body is asked
-    /// for, and needs no more than the answer before.
-    fn comes(&self, waits: bool) -> bool {
-        self.polled || !waits
-    }
-}
-
 /// Writes what comes in into a file, at the pace that any body must have, and as long as so many
 /// more bytes fit. Whatever its length, it has the time to begin.
 async fn receive(
-    upload: &mut Upload,
+    body: &mut Incoming,
     path: &Path,
-    begin: Duration,
+    pace: &mut Pace,
     fits: impl Fn(u64) -> Result<(), Refusal>,
 ) -> Result<(), Refusal> {
-    fits(upload.body.size_hint().lower())?;
+    fits(body.size_hint().lower())?;
     let mut file = tokio::fs::File::create(path).await.map_err(io)?;
-    let mut pace = Pace::new("the backup", begin);
     let mut granted = 0;
-    upload.polled = true;
-    while let Some(frame) = pace.wait(upload.body.frame()).await? {
+    while let Some(frame) = pace.wait(body.frame()).await? {
         let frame = frame
             .map_err(|error| Refusal::bad_request(format!("failed to read the backup: {error}")))?;
         let Ok(bytes) = frame.into_data() else {
@@ -203,15 +178,22 @@ async fn receive(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio_stream::wrappers::ReceiverStream;
 
     use super::*;
+    use crate::net::body::Linger;
 
     type Piece = std::io::Result<Bytes>;
 
     /// A body of which nobody knows how long it is.
-    fn body(pieces: mpsc::Receiver<Piece>) -> Upload {
-        Upload::of(Incoming::from_stream(ReceiverStream::new(pieces)))
+    fn body(pieces: mpsc::Receiver<Piece>) -> Incoming {
+        Incoming::from_stream(ReceiverStream::new(pieces))
+    }
+
+    fn pace_from(begin: Duration) -> Pace {
+        Pace::new("the backup", begin)
     }
 
     #[tokio::test]
@@ -228,8 +210,9 @@ mod tests {
                 pace.tick().await;
             }
         });
-        let (mut body, begin) = (body(pieces), Duration::from_millis(300));
-        let refused = receive(&mut body, &path, begin, |_| Ok(())).await;
+        let mut body = body(pieces);
+        let mut pace = pace_from(Duration::from_millis(300));
+        let refused = receive(&mut body, &path, &mut pace, |_| Ok(())).await;
         let refused = refused.unwrap_err();
         assert_eq!(refused.code, Code::Timeout, "{refused}");
         assert!(refused.message.ends_with("bytes came in time"), "{refused}");
@@ -248,11 +231,14 @@ mod tests {
                 .map_err(|error| Refusal::new(Code::Unavailable, error.to_string()))
         };
         // One that says how long it is is not even begun.
-        let mut known = Upload::of(Incoming::from(vec![7_u8; 1_000]));
-        let refused = receive(&mut known, &begun, BEGIN, fits).await.unwrap_err();
+        let mut known = Incoming::from(vec![7_u8; 1_000]);
+        let mut pace = pace_from(BEGIN);
+        let refused = receive(&mut known, &begun, &mut pace, fits).await;
+        let refused = refused.unwrap_err();
         assert!(refused.message.starts_with("the disk is full"), "{refused}");
         assert!(!begun.exists());
-        assert!(known.comes(false) && !known.comes(true), "it may wait");
+        let [sends, waits] = [false, true].map(Linger::of);
+        assert!(sends.comes(&pace) && !waits.comes(&pace), "it may wait");
         // It becomes full while a long one comes in.
         let (sender, pieces) = mpsc::channel::<Piece>(1);
         let sent = tokio::spawn(async move {
@@ -269,15 +255,17 @@ mod tests {
             }
         };
         let mut long = body(pieces);
-        let refused = receive(&mut long, &cut, BEGIN, for_two).await;
+        let mut pace = pace_from(BEGIN);
+        let refused = receive(&mut long, &cut, &mut pace, for_two).await;
         assert_eq!(refused.unwrap_err().message, "full");
-        assert!(long.comes(true), "it was asked for");
+        assert!(waits.comes(&pace), "it was asked for");
         assert!(cut.metadata().unwrap().len() <= 2 * STEP);
         drop(long);
         sent.await.unwrap();
         // One for which there is space is written as it is.
-        let mut whole = Upload::of(Incoming::from(vec![7_u8; 1_000]));
-        receive(&mut whole, &path, BEGIN, |_| Ok(())).await.unwrap();
+        let (mut whole, mut pace) = (Incoming::from(vec![7_u8; 1_000]), pace_from(BEGIN));
+        let done = receive(&mut whole, &path, &mut pace, |_| Ok(())).await;
+        done.unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), [7; 1_000]);
     }
 }

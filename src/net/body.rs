@@ -30,6 +30,36 @@ pub enum Linger {
     Always,
 }
 
+impl Linger {
+    /// That of a request whose caller waits for leave to send its body, or does not.
+    pub fn of(waits: bool) -> Self {
+        if waits {
+            Self::OncePolled
+        } else {
+            Self::Always
+        }
+    }
+
+    /// Whether the rest of a refused body is on its way.
+    pub fn comes(self, pace: &Pace) -> bool {
+        match self {
+            Self::Never => false,
+            Self::OncePolled => pace.polled,
+            Self::Always => true,
+        }
+    }
+
+    /// Takes in the rest of a body that is refused, if it comes, for a while, and throws it away.
+    /// Without it the connection would be reset while the caller writes, and the refusal would be
+    /// lost.
+    pub async fn take_rest<B: HttpBody<Data = Bytes>>(self, mut body: Pin<&mut B>, pace: &Pace) {
+        if self.comes(pace) {
+            let rest = async { while let Some(Ok(_)) = body.frame().await {} };
+            let _ = timeout(LINGER, rest).await;
+        }
+    }
+}
+
 /// What a body may be.
 #[derive(Clone, Copy, Debug)]
 pub struct BodyRules {
@@ -48,13 +78,6 @@ fn too_long(limit: usize) -> Refusal {
     Refusal::new(Code::PayloadTooLarge, text)
 }
 
-/// Takes in the rest of a body that is refused, for a while, and throws it away. Without it the
-/// connection would be reset while the caller writes, and the refusal would be lost.
-pub async fn linger<B: HttpBody<Data = Bytes>>(mut body: Pin<&mut B>) {
-    let rest = async { while let Some(Ok(_)) = body.frame().await {} };
-    let _ = timeout(LINGER, rest).await;
-}
-
 /// How fast a body must come in: it is never silent for long, and beyond the time that it has
 /// whatever its length, it brings so many bytes a second.
 #[derive(Debug)]
@@ -63,6 +86,8 @@ pub struct Pace {
     /// Until when it has that time.
     begin: Instant,
     came: u64,
+    /// Whether a piece of it was waited for.
+    polled: bool,
 }
 
 impl Pace {
@@ -72,6 +97,7 @@ impl Pace {
             what,
             begin: Instant::now() + begin,
             came: 0,
+            polled: false,
         }
     }
 
@@ -84,7 +110,8 @@ impl Pace {
     ///
     /// # Errors
     /// 504 when the caller is silent or slow.
-    pub async fn wait<T>(&self, next: impl Future<Output = T>) -> Result<T, Refusal> {
+    pub async fn wait<T>(&mut self, next: impl Future<Output = T>) -> Result<T, Refusal> {
+        self.polled = true;
         let end = self.begin + Duration::from_secs(self.came / PACE);
         let limit = end.min(Instant::now() + SILENCE);
         timeout_at(limit, next).await.map_err(|_| {
@@ -139,18 +166,13 @@ where
     B::Error: std::fmt::Display,
 {
     let mut body = std::pin::pin!(body);
-    let mut polled = false;
-    match gathered(body.as_mut(), rules, hold, &mut polled).await {
+    let mut pace = Pace::new("request body", rules.begin);
+    match gathered(body.as_mut(), rules, hold, &mut pace).await {
         Ok(bytes) => Ok(bytes),
         Err(error) => {
             let refused = !matches!(error.code, Code::Timeout | Code::BadRequest);
-            let sends = match rules.linger {
-                Linger::Never => false,
-                Linger::OncePolled => polled,
-                Linger::Always => true,
-            };
-            if sends && refused {
-                linger(body.as_mut()).await;
+            if refused {
+                rules.linger.take_rest(body.as_mut(), &pace).await;
             }
             Err(error)
         }
@@ -161,20 +183,18 @@ async fn gathered<B>(
     mut body: Pin<&mut B>,
     rules: BodyRules,
     hold: &mut Hold,
-    polled: &mut bool,
+    pace: &mut Pace,
 ) -> Result<Bytes, Refusal>
 where
     B: HttpBody<Data = Bytes>,
     B::Error: std::fmt::Display,
 {
     let known = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-    let mut pace = Pace::new("request body", rules.begin);
     let mut read = Gathered::default();
     while !body.is_end_stream() {
         if read.len().max(known) > rules.limit {
             return Err(too_long(rules.limit));
         }
-        *polled = true;
         match pace.wait(body.frame()).await? {
             Some(Ok(frame)) => {
                 let piece = frame.into_data().unwrap_or_default();

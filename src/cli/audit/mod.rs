@@ -6,7 +6,7 @@ use super::changes::{AuditEntry, row, who};
 use super::client::Client;
 use super::conn::PastConnection;
 use super::out::Out;
-use super::show::{Format, counted, time};
+use super::show::{Format, counted, refused, time};
 use super::trail::{Span, TrailPage, given};
 use anyhow::{Context, Result};
 use serde_json::json;
@@ -218,7 +218,7 @@ fn headline(entry: &AuditEntry, verbose: bool) -> String {
         line += &format!("  request {request}");
     }
     if entry.outcome == "refused" {
-        line += &format!("  REFUSED: {}", entry.reason);
+        line += &format!("  {}", refused(&entry.reason));
     }
     line
 }

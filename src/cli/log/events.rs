@@ -7,7 +7,7 @@ use crate::cli::columns::ColumnTable;
 use crate::cli::log::{Scratch, kind_name};
 use crate::cli::out::Out;
 use crate::cli::progress::Bar;
-use crate::cli::show::time;
+use crate::cli::show::{refused, time};
 use crate::error::chain;
 use crate::history::export::outcomes::{OutcomeQuery, Outcomes};
 use crate::history::record::{Document, RecordedOutcome, Redactor};
@@ -254,7 +254,7 @@ fn table(rows: &[Recorded], known: Option<&Outcomes>) -> String {
 /// What became of an event, with the mark that the audit trail has for a refused one.
 fn became(outcome: Option<RecordedOutcome<'_>>) -> String {
     match outcome {
-        Some(RecordedOutcome::Rejected(reason)) => format!("REFUSED: {reason}"),
+        Some(RecordedOutcome::Rejected(reason)) => refused(reason),
         Some(applied) => applied.name().to_owned(),
         None => "unknown".to_owned(),
     }

@@ -109,6 +109,12 @@ fn wrapped(
     }
 }
 
+/// The names of those that are there.
+fn there<const N: usize>(list: [(&'static str, bool); N]) -> impl Iterator<Item = &'static str> {
+    let all = list.into_iter();
+    all.filter_map(|(what, there)| there.then_some(what))
+}
+
 /// Adds a text if a condition holds.
 fn when(into: &mut Vec<String>, wrong: bool, text: impl FnOnce() -> String) {
     if wrong {

@@ -15,10 +15,10 @@ pub fn unbuilt(job: &Job) -> Vec<String> {
     }
     for group in job.task_groups.iter() {
         let place = format!("Task group {:?}", group.name);
-        found.extend(there(of_group(group)).map(|what| refusal(&place, what)));
+        found.extend(super::there(of_group(group)).map(|what| refusal(&place, what)));
         for task in group.tasks.iter() {
             let place = format!("Task \"{}.{}\"", group.name, task.name);
-            found.extend(there(of_task(task)).map(|what| refusal(&place, what)));
+            found.extend(super::there(of_task(task)).map(|what| refusal(&place, what)));
         }
     }
     found
@@ -26,11 +26,6 @@ pub fn unbuilt(job: &Job) -> Vec<String> {
 
 fn refusal(place: &str, what: &str) -> String {
     format!("{place}: {what} are not supported by this version of drover")
-}
-
-fn there<const N: usize>(list: [(&'static str, bool); N]) -> impl Iterator<Item = &'static str> {
-    list.into_iter()
-        .filter_map(|(what, there)| there.then_some(what))
 }
 
 pub(super) fn of_group(group: &TaskGroup) -> [(&'static str, bool); 2] {

@@ -99,10 +99,7 @@ fn undeployed(g: &TaskGroup, update: &UpdateStrategy) -> Option<String> {
             update.progress_deadline != usual.progress_deadline,
         ),
     ];
-    let settings = settings
-        .into_iter()
-        .filter_map(|(what, is_set)| is_set.then_some(what));
-    let settings: Vec<&str> = settings.collect();
+    let settings: Vec<&str> = super::there(settings).collect();
     (!settings.is_empty()).then(|| {
         format!(
             "Group {:?}: {} of an update has no effect in a system job: it makes no deployment; \
@@ -156,8 +153,7 @@ fn consuls_alone(g: &TaskGroup) -> impl Iterator<Item = String> {
             ("identity", service.identity.is_some()),
             ("cluster", cluster),
         ];
-        let set = fields.into_iter().filter(|(_, is_set)| *is_set);
-        let set: Vec<&str> = set.map(|(what, _)| what).collect();
+        let set: Vec<&str> = super::there(fields).collect();
         (!set.is_empty()).then(|| {
             format!(
                 "Group {:?}: {} of service {:?} has no effect: only Consul acts on it, and the \
