@@ -95,8 +95,10 @@ pub(super) struct RowDiff {
     /// Empty where rows were deleted by a rule.
     key: Vec<String>,
     namespace: String,
-    /// `insert`, `update`, `delete`, or `rule`.
+    /// `insert`, `update`, `delete`, `rule` or `unreadable`.
     operation: String,
+    /// Why it cannot be read.
+    unreadable: String,
     pub(super) fields: Vec<ChangedField>,
     more_fields: u64,
 }
@@ -137,6 +139,9 @@ pub(super) fn row(change: &RowDiff, verbose: bool, indent: &str) -> Vec<String> 
     };
     let table = &change.table;
     let mut lines = vec![format!("{indent}{} {table} {place}", verb(change))];
+    if !change.unreadable.is_empty() {
+        lines.push(format!("{indent}    cannot be read: {}", change.unreadable));
+    }
     let gone = change.operation == "delete";
     if gone && !verbose {
         return lines;
@@ -159,6 +164,7 @@ fn verb(change: &RowDiff) -> &'static str {
         "insert" => "+",
         "delete" => "-",
         "rule" => "- by rule:",
+        "unreadable" => "?",
         _ => "~",
     }
 }
@@ -250,6 +256,17 @@ mod tests {
             (unread.index, who(unread.actor.as_ref())),
             (8, "?".to_owned())
         );
+    }
+
+    #[test]
+    fn of_a_row_that_cannot_be_read_it_is_shown_which_one_and_why() {
+        let change = answer::of(json!({
+            "Table": "jobs", "Key": ["default", "web"], "Operation": "unreadable",
+            "Unreadable": "a row of jobs is damaged",
+        }));
+        let lines = row(&change.unwrap(), false, "  ");
+        let why = "      cannot be read: a row of jobs is damaged";
+        assert_eq!(lines, ["  ? jobs default/web", why]);
     }
 
     #[test]

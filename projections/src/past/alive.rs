@@ -173,12 +173,25 @@ pub(crate) enum SkippedDeleted {
 }
 
 /// The keys of all rows of a table that may have been live at an index, in order: none where a scan
-/// is cheaper. `deleted_fraction` returns the fraction, 0 to 1, of what was deleted that lies in
-/// the range of the scan.
+/// is cheaper, or where its set, or a change since, is damaged: a scan needs neither.
+/// `deleted_fraction` returns the fraction, 0 to 1, of what was deleted that lies in the range of
+/// the scan.
 pub(crate) fn candidates(
     db_snapshot: &DbSnapshot,
     table: u16,
     index: u64,
+    skipped: SkippedDeleted,
+    deleted_fraction: impl FnOnce(&Database) -> f64,
+) -> Result<Option<Vec<Vec<u8>>>, StorageError> {
+    match cheaper_candidates(db_snapshot, (table, index), skipped, deleted_fraction) {
+        Err(error) if error.is_single_entry() => Ok(None),
+        found => found,
+    }
+}
+
+fn cheaper_candidates(
+    db_snapshot: &DbSnapshot,
+    (table, index): (u16, u64),
     skipped: SkippedDeleted,
     deleted_fraction: impl FnOnce(&Database) -> f64,
 ) -> Result<Option<Vec<Vec<u8>>>, StorageError> {

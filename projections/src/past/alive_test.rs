@@ -251,6 +251,28 @@ fn the_next_set_is_the_same_where_the_one_before_it_cannot_be_read() {
 }
 
 #[test]
+fn lists_of_the_past_are_whole_where_an_old_set_cannot_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let (projections, mut writer) = open(dir.path());
+    let steps = steps(1_001);
+    let states = expected(&steps);
+    apply(&mut writer, &steps[..1_000], &[20]);
+    while build(&projections).is_some() {}
+    for (mark, chunk) in [(600, 0), (650, 1)] {
+        let part = place(Things::ID, mark, chunk);
+        assert!(stored(&projections, &part).is_some_and(|part| part.len() > 1));
+        put(&projections, Family::History, &part, &[0xff]);
+    }
+    apply(&mut writer, &steps[1_000..], &[1]);
+    assert_eq!(named(&projections, 600..700, SkippedDeleted::Rows), 0);
+    assert_eq!(named(&projections, 700..750, SkippedDeleted::Rows), 50);
+    for index in 600..700 {
+        let past = projections.view().as_of(index, 0).unwrap();
+        check_rows(&past, &states[index as usize]);
+    }
+}
+
+#[test]
 fn a_table_with_a_row_that_cannot_be_read_is_left_out_and_the_others_get_their_sets() {
     let dir = tempfile::tempdir().unwrap();
     let (projections, mut writer) = with_tables(dir.path(), &WITH_FIRSTS);

@@ -16,8 +16,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::cover::Cover;
-use super::diff::{Field, Fields};
-use super::entry::{Versions, as_api_shows};
+use super::diff::Field;
+use super::entry::{Versions, as_api_shows, compared, words};
 use super::trail::{self, Shown};
 use super::{AuditError, Trail};
 
@@ -82,8 +82,11 @@ pub struct Difference {
     pub table: &'static str,
     /// The row's key, component by component.
     pub key: Vec<String>,
-    /// `insert`, `update` or `delete`, from the one state to the other.
+    /// `insert`, `update` or `delete`, from the one state to the other, or `unreadable`.
     pub operation: &'static str,
+    /// Why one of them cannot be read.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub unreadable: String,
     /// What differs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<Field>,
@@ -252,23 +255,21 @@ impl Between {
             return Ok(None);
         }
         let (view, cover) = (trail.view(), Cover(trail.redactor()));
-        let versions = Versions {
-            before: table.row_at(view, key, self.from, &cover)?,
-            after: table.row_at(view, key, self.to, &cover)?,
-        };
-        if versions.before == versions.after || !self.is_inside(table, &versions) {
+        let sides = [self.from, self.to].map(Some);
+        let versions = Versions::read(view, table, key, sides, &cover);
+        if let Ok(versions) = &versions
+            && (versions.before == versions.after || !self.is_inside(table, versions))
+        {
             return Ok(None);
         }
-        let found = match self.fields {
-            0 => Fields::default(),
-            limit => versions.compare(table.name(), limit),
-        };
+        let found = compared(versions, table.name(), self.fields)?;
         Ok(Some(Difference {
             table: table.name(),
-            key: table.words(key)?,
-            operation: versions.operation(),
-            fields: found.list,
-            more_fields: found.more,
+            key: words(table, key)?,
+            operation: found.operation,
+            unreadable: found.unreadable,
+            fields: found.fields.list,
+            more_fields: found.fields.more,
         }))
     }
 

@@ -2,8 +2,8 @@
 
 use drover_events::Recorded;
 use drover_projections::changes::{Change, Operation};
-use drover_projections::tables::registry;
-use drover_projections::{Rejection, View};
+use drover_projections::tables::{TableInfo, registry};
+use drover_projections::{Rejection, StorageError, View};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -12,6 +12,10 @@ use super::cover::Cover;
 use super::diff::{self, Field, Fields};
 use super::object::ObjectHistory;
 use crate::history::record::{Document, Payload, RecordedOutcome, Redactor, reason};
+
+/// Rows of one event of which it is looked up whether they were there before: one that changed many
+/// leaves some of its page's to the others.
+const LOOKUPS_OF_ONE: usize = 1_024;
 
 /// How much of an event is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,8 +51,11 @@ pub struct RowChange {
     /// The row's namespace, empty where it has none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
-    /// `insert`, `update`, `delete`, or `rule`: rows were deleted by a rule.
+    /// `insert`, `update`, `delete`, `rule`: rows were deleted by a rule, or `unreadable`.
     pub operation: &'static str,
+    /// Why the row cannot be read as it was before or after; empty where it can.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub unreadable: String,
     /// What changed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub fields: Vec<Field>,
@@ -103,8 +110,9 @@ impl Serialize for Entry {
 }
 
 impl Entry {
-    /// The entry of an event, with the rows that it changed. Of so many rows as `lookups` says it
-    /// is looked up whether they were there before; those behind count as ones that came.
+    /// The entry of an event, with the rows that it changed. Of so many rows as `lookups` says, and
+    /// [`LOOKUPS_OF_ONE`] at most, it is looked up whether they were there before; those behind
+    /// count as ones that came.
     pub(super) fn new(
         (view, redactor): (&View, &Redactor),
         event: Recorded,
@@ -159,12 +167,13 @@ fn selected<'a>(
         return Ok(changes);
     }
     let (mut changed, mut came, mut went) = (Vec::new(), Vec::new(), Vec::new());
+    let least = lookups.saturating_sub(LOOKUPS_OF_ONE);
     for change in changes {
         if changed.len() >= most {
             break;
         }
         let kind = match change.operation {
-            Operation::Put if *lookups > 0 => {
+            Operation::Put if *lookups > least => {
                 *lookups -= 1;
                 match was_there(change) {
                     Ok(true) => &mut changed,
@@ -204,40 +213,70 @@ pub(super) fn row_change(
     fields: usize,
 ) -> Result<RowChange, AuditError> {
     let info = registry().table(change.table);
-    let name = info.map_or("unknown", |table| table.name());
-    let (Some(info), true) = (info, change.operation != Operation::Rule) else {
-        return Ok(RowChange {
-            table: name,
-            key: Vec::new(),
-            namespace: change.namespace.clone(),
-            operation: "rule",
-            fields: Vec::new(),
-            more_fields: 0,
-        });
-    };
-    let cover = Cover(redactor);
-    let versions = Versions {
-        before: match change.index.checked_sub(1) {
-            Some(before) => info.row_at(view, &change.key, before, &cover)?,
-            None => None,
-        },
-        after: match change.operation {
-            Operation::Put => info.row_at(view, &change.key, change.index, &cover)?,
-            _ => None,
-        },
-    };
-    let found = match fields {
-        0 => Fields::default(),
-        limit => versions.compare(name, limit),
-    };
-    Ok(RowChange {
-        table: name,
-        key: info.words(&change.key)?,
+    let mut shown = RowChange {
+        table: info.map_or("unknown", |table| table.name()),
+        key: Vec::new(),
         namespace: change.namespace.clone(),
-        operation: versions.operation(),
-        fields: found.list,
-        more_fields: found.more,
-    })
+        operation: "rule",
+        unreadable: String::new(),
+        fields: Vec::new(),
+        more_fields: 0,
+    };
+    let (Some(info), true) = (info, change.operation != Operation::Rule) else {
+        return Ok(shown);
+    };
+    let after = (change.operation == Operation::Put).then_some(change.index);
+    let sides = [change.index.checked_sub(1), after];
+    let versions = Versions::read(view, info, &change.key, sides, &Cover(redactor));
+    let found = compared(versions, shown.table, fields)?;
+    shown.key = words(info, &change.key)?;
+    shown.operation = found.operation;
+    shown.unreadable = found.unreadable;
+    (shown.fields, shown.more_fields) = (found.fields.list, found.fields.more);
+    Ok(shown)
+}
+
+/// A key, component by component; in hexadecimal where it is none.
+pub(super) fn words(table: &TableInfo, key: &[u8]) -> Result<Vec<String>, AuditError> {
+    match table.words(key) {
+        Err(error) if error.is_single_entry() => Ok(vec![hex::encode(key)]),
+        words => Ok(words?),
+    }
+}
+
+/// What happened to a row.
+pub(super) struct Compared {
+    pub(super) operation: &'static str,
+    pub(super) unreadable: String,
+    pub(super) fields: Fields,
+}
+
+/// What differs between two versions of a row, `limit` fields at most. One row that is damaged is
+/// named as such, and keeps nobody from those beside it.
+///
+/// # Errors
+/// When more than this row cannot be read.
+pub(super) fn compared(
+    versions: Result<Versions, StorageError>,
+    table: &str,
+    limit: usize,
+) -> Result<Compared, AuditError> {
+    match versions {
+        Ok(versions) => Ok(Compared {
+            operation: versions.operation(),
+            unreadable: String::new(),
+            fields: match limit {
+                0 => Fields::default(),
+                limit => versions.compare(table, limit),
+            },
+        }),
+        Err(error) if error.is_single_entry() => Ok(Compared {
+            operation: "unreadable",
+            unreadable: crate::error::chain(&error),
+            fields: Fields::default(),
+        }),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// A row on both sides of a change.
@@ -247,15 +286,34 @@ pub(super) struct Versions {
 }
 
 impl Versions {
+    /// The row as it was at two indexes, where it was there at all.
+    pub(super) fn read(
+        view: &View,
+        table: &TableInfo,
+        key: &[u8],
+        indexes: [Option<u64>; 2],
+        cover: &Cover<'_>,
+    ) -> Result<Self, StorageError> {
+        let at = |index: Option<u64>| match index {
+            Some(index) => table.row_at(view, key, index, cover),
+            None => Ok(None),
+        };
+        let [before, after] = indexes;
+        Ok(Self {
+            before: at(before)?,
+            after: at(after)?,
+        })
+    }
+
     /// What changed, with the names of the API.
-    pub(super) fn compare(&self, table: &str, limit: usize) -> Fields {
+    fn compare(&self, table: &str, limit: usize) -> Fields {
         let shown = |row: &Option<Value>| row.as_ref().map(|row| as_api_shows(table, row).clone());
         let (before, after) = (shown(&self.before), shown(&self.after));
         diff::compare(before.as_ref(), after.as_ref(), limit)
     }
 
     /// What happened to the row.
-    pub(super) fn operation(&self) -> &'static str {
+    fn operation(&self) -> &'static str {
         match (&self.before, &self.after) {
             (None, _) => "insert",
             (_, None) => "delete",
@@ -279,7 +337,7 @@ mod tests {
     use std::cell::Cell;
 
     use drover_events::EventKind;
-    use drover_projections::StorageError;
+    use serde_json::json;
 
     use super::*;
 
@@ -313,6 +371,11 @@ mod tests {
             assert_eq!(keys, [[wanted]], "{changed}");
         }
         assert_eq!((lookups, looked.get()), (0, 4));
+        // One event leaves some of them to the others.
+        let many = puts(&[1; LOOKUPS_OF_ONE + 1]);
+        let mut lookups = LOOKUPS_OF_ONE + 5;
+        let found = selected(many.iter().collect(), 1, &mut lookups, |_| Ok(false)).unwrap();
+        assert_eq!((found.len(), lookups), (1, 5));
     }
 
     #[test]
@@ -329,5 +392,26 @@ mod tests {
         assert_eq!(found[0].key, [2]);
         let broken = |_: &Change| Err(AuditError::Storage(StorageError::WouldBlock));
         assert!(selected(all.iter().collect(), 1, &mut 9, broken).is_err());
+    }
+
+    #[test]
+    fn a_row_that_cannot_be_read_is_named_and_keeps_no_other_from_being_shown() {
+        let damaged = StorageError::Row {
+            table: "jobs",
+            key: "6a6f62".to_owned(),
+        };
+        let found = compared(Err(damaged), "jobs", 5).unwrap();
+        assert_eq!(found.operation, "unreadable");
+        assert!(found.unreadable.contains("6a6f62"), "{}", found.unreadable);
+        assert!(found.fields.list.is_empty());
+        assert!(compared(Err(StorageError::WouldBlock), "jobs", 5).is_err());
+        let (before, after) = (Some(json!({"A": 1, "B": 1})), Some(json!({"A": 2, "B": 2})));
+        for (limit, shown, more) in [(0, 0, 0), (1, 1, 1), (5, 2, 0)] {
+            let (before, after) = (before.clone(), after.clone());
+            let found = compared(Ok(Versions { before, after }), "jobs", limit).unwrap();
+            let counts = (found.fields.list.len(), found.fields.more);
+            assert_eq!((found.operation, counts), ("update", (shown, more)));
+            assert!(found.unreadable.is_empty());
+        }
     }
 }
