@@ -41,12 +41,23 @@ pub enum ArchiveError {
         /// What is wrong with it.
         what: String,
     },
+    /// The disk is too full for it.
+    #[error("{0}")]
+    NoSpace(String),
     /// It cannot be done.
     #[error("{0}")]
     Refused(String),
 }
 
 impl ArchiveError {
+    /// What was read or written failed so; a disk that is full has a kind of its own.
+    pub(super) fn io(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::StorageFull => Self::NoSpace(error.to_string()),
+            _ => Self::Write(error),
+        }
+    }
+
     pub(super) fn file(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self + use<> {
         let path = path.to_owned();
         move |source| Self::File {

@@ -1,8 +1,10 @@
 //! The space of a disk that is left to serving requests, whatever else is written to it.
 
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use super::replay::ReplayError;
+use crate::error::chain;
 
 /// Bytes that are left to it.
 pub const RESERVE: u64 = 128 << 20;
@@ -48,5 +50,56 @@ impl DiskReserve {
             }),
             false => Ok(()),
         }
+    }
+
+    /// As [`check_for`](Self::check_for), for what writes files.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::StorageFull`].
+    pub fn check_write(&self, bytes: u64) -> io::Result<()> {
+        let full = |error| io::Error::new(io::ErrorKind::StorageFull, chain(&error));
+        self.check_for(bytes).map_err(full)
+    }
+}
+
+/// Writes as long as the disk has space beside what must stay free.
+#[derive(Debug)]
+pub struct ReservedWriter<W> {
+    to: W,
+    reserve: DiskReserve,
+}
+
+impl<W> ReservedWriter<W> {
+    pub fn new(to: W, reserve: DiskReserve) -> Self {
+        Self { to, reserve }
+    }
+}
+
+impl<W: Write> Write for ReservedWriter<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.reserve.check_write(bytes.len() as u64)?;
+        self.to.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.to.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_writes_to_a_disk_without_space_is_refused_and_writes_nothing() {
+        let own = tempfile::tempdir().unwrap();
+        let reserve = |needed| DiskReserve::of(&own.path().join("a"), needed);
+        let mut to = ReservedWriter::new(Vec::new(), reserve(0));
+        to.write_all(b"ab").unwrap();
+        to.reserve = reserve(u64::MAX);
+        let refused = to.write_all(b"c").unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::StorageFull);
+        assert!(refused.to_string().starts_with("the disk is full"));
+        assert_eq!(to.to, b"ab");
     }
 }

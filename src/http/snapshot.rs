@@ -42,6 +42,7 @@ const STEP: u64 = 8 << 20;
 fn failed(error: ArchiveError) -> Refusal {
     match error {
         ArchiveError::Refused(text) => Refusal::bad_request(text),
+        ArchiveError::NoSpace(text) => Refusal::new(Code::Unavailable, text),
         other => {
             let text = crate::error::chain(&other);
             tracing::error!(error = text, "a backup failed");
@@ -94,20 +95,26 @@ async fn send(_backup: Backup, mut file: tokio::fs::File, to: mpsc::Sender<Optio
 /// a new epoch of the log. The server then starts anew.
 pub(super) async fn restore(write: Write, mut body: Incoming) -> Result<Answer, Refusal> {
     let server = Arc::clone(&write.api.server);
-    let how = wanted(&write)?;
-    let scratch = server.receive().map_err(failed)?;
+    let mut pace = Pace::new("the backup", BEGIN);
+    let linger = write.request.linger();
+    let ready = wanted(&write).and_then(|how| Ok((how, server.receive().map_err(failed)?)));
+    let (how, scratch) = match ready {
+        Ok(ready) => ready,
+        Err(refused) => {
+            linger.take_rest(Pin::new(&mut body), &pace).await;
+            return Err(refused);
+        }
+    };
     let path = scratch.path().join("backup.tar");
     let reserve = DiskReserve::of(&path, RESERVE);
     let fits = move |bytes| {
         let fits = offload(|| reserve.check_for(bytes));
         fits.map_err(|error| Refusal::new(Code::Unavailable, crate::error::chain(&error)))
     };
-    let mut pace = Pace::new("the backup", BEGIN);
     if let Err(refused) = receive(&mut body, &path, &mut pace, fits).await {
-        if refused.code == Code::Unavailable {
-            let linger = write.request.linger();
-            linger.take_rest(Pin::new(&mut body), &pace).await;
-        }
+        let _ = tokio::fs::remove_file(&path).await;
+        let body = Pin::new(&mut body);
+        linger.take_rest_after(&refused, body, &pace).await;
         return Err(refused);
     }
     let who = (write.request.identity.actor.clone(), write.request.id());

@@ -58,6 +58,19 @@ impl Linger {
             let _ = timeout(LINGER, rest).await;
         }
     }
+
+    /// As [`take_rest`](Self::take_rest), but for what was refused because its caller was slow or
+    /// broke off: of that nothing more comes.
+    pub async fn take_rest_after<B: HttpBody<Data = Bytes>>(
+        self,
+        refusal: &Refusal,
+        body: Pin<&mut B>,
+        pace: &Pace,
+    ) {
+        if !matches!(refusal.code, Code::Timeout | Code::BadRequest) {
+            self.take_rest(body, pace).await;
+        }
+    }
 }
 
 /// What a body may be.
@@ -155,7 +168,7 @@ impl Gathered {
     }
 }
 
-/// Takes a body in; what it takes of the budget stays in `hold`.
+/// Takes a body in; what it takes of the budget stays in `hold`, unless it is refused.
 ///
 /// # Errors
 /// 413 above the limit, 400 when the connection breaks off, 504 when the caller is silent or slow,
@@ -170,10 +183,10 @@ where
     match gathered(body.as_mut(), rules, hold, &mut pace).await {
         Ok(bytes) => Ok(bytes),
         Err(error) => {
-            let refused = !matches!(error.code, Code::Timeout | Code::BadRequest);
-            if refused {
-                rules.linger.take_rest(body.as_mut(), &pace).await;
-            }
+            // What it had taken is thrown away, and what comes now is not kept.
+            hold.give_back();
+            let rest = rules.linger.take_rest_after(&error, body.as_mut(), &pace);
+            rest.await;
             Err(error)
         }
     }
@@ -228,6 +241,7 @@ mod tests {
 
     use http_body_util::StreamBody;
     use hyper::body::{Frame, SizeHint};
+    use parking_lot::Mutex;
     use tokio_stream::StreamExt;
     use tokio_stream::wrappers::ReceiverStream;
 
@@ -302,6 +316,8 @@ mod tests {
         says: u64,
         left: usize,
         polls: Arc<AtomicUsize>,
+        /// What is free whenever it is asked.
+        free: Option<(Arc<Budget>, Arc<Mutex<Vec<usize>>>)>,
     }
 
     impl HttpBody for Counted {
@@ -313,6 +329,9 @@ mod tests {
             _: &mut Context<'_>,
         ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
             self.polls.fetch_add(1, Ordering::Relaxed);
+            if let Some((budget, free)) = &self.free {
+                free.lock().push(budget.free());
+            }
             let Some(left) = self.left.checked_sub(1) else {
                 return Poll::Ready(None);
             };
@@ -342,6 +361,7 @@ mod tests {
                 says,
                 left: 4,
                 polls: Arc::clone(&polls),
+                free: None,
             };
             let mut hold = Budget::new(1 << 20).hold(ADDRESS);
             let refused = gather(body, BodyRules { linger, ..RULES }, &mut hold).await;
@@ -349,5 +369,26 @@ mod tests {
             let polls = polls.load(Ordering::Relaxed);
             assert_eq!(polls, wanted, "{linger:?}, says {says}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_refused_body_holds_nothing_while_its_rest_is_taken_in() {
+        let budget = Budget::new(1 << 20);
+        let free = Arc::<Mutex<Vec<usize>>>::default();
+        let body = Counted {
+            says: 0,
+            left: 4,
+            polls: Arc::default(),
+            free: Some((Arc::clone(&budget), Arc::clone(&free))),
+        };
+        let rules = BodyRules {
+            linger: Linger::Always,
+            ..RULES
+        };
+        let mut hold = budget.hold(ADDRESS);
+        let refused = gather(body, rules, &mut hold).await;
+        assert_eq!(refused.unwrap_err().code, Code::PayloadTooLarge);
+        let all = 1 << 20;
+        assert_eq!(*free.lock(), [all, all - 600, all, all, all]);
     }
 }

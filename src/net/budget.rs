@@ -201,15 +201,21 @@ impl Hold {
         self.held += amount;
         Ok(())
     }
+
+    /// Gives all of it back before its end.
+    pub fn give_back(&mut self) {
+        let held = std::mem::take(&mut self.held);
+        if held > 0 {
+            let mut kept = self.budget.kept.lock();
+            kept.discharge(self.address, held);
+            self.budget.give(&mut kept, held);
+        }
+    }
 }
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        if self.held > 0 {
-            let mut kept = self.budget.kept.lock();
-            kept.discharge(self.address, self.held);
-            self.budget.give(&mut kept, self.held);
-        }
+        self.give_back();
     }
 }
 

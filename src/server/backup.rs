@@ -13,6 +13,7 @@ use crate::history::ArchiveError;
 use crate::history::backup::restore::{Former, Restore, Restored, prepare};
 use crate::history::backup::save::{BackupSource, Saved, save};
 use crate::history::replay;
+use crate::history::reserve::{DiskReserve, RESERVE, ReservedWriter};
 use crate::keyring::Keyring;
 use crate::log::ReadOnlyLog;
 use crate::table_reads::offload;
@@ -94,6 +95,7 @@ impl Server {
                 .map_err(|error| broken(crate::error::chain(&error)))?;
             let path = scratch.path().join("backup.tar");
             let made = File::create(&path).map_err(|source| file("create", &path, source))?;
+            let made = ReservedWriter::new(made, DiskReserve::of(&path, RESERVE));
             let mut out = BufWriter::with_capacity(BUFFER, made);
             let source = BackupSource {
                 server: &server,

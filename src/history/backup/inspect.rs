@@ -12,8 +12,9 @@ use super::ArchiveError;
 use super::base;
 use super::manifest::{self, FORMAT, MANIFEST, Manifest, SIGNATURE, SUMS};
 use super::save::head_of;
-use super::tar::{Part, TarReader};
+use super::tar::{Part, Sinks, TarReader};
 use crate::history::proof::{self, Checkpoint, NoteKey};
+use crate::history::reserve::{DiskReserve, RESERVE};
 use crate::raft::snapshot::SnapshotDir;
 
 /// What a backup holds.
@@ -81,20 +82,36 @@ pub fn inspect(
     pinned: &[NoteKey],
     progress: &mut dyn FnMut(u64),
 ) -> Result<Inspection, ArchiveError> {
-    read(from, pinned, &mut |_| Ok(Box::new(io::sink())), progress)
+    read(from, pinned, &mut |_, _| Ok(Box::new(io::sink())), progress)
 }
 
-/// Unpacks a backup into an empty directory, checking every byte of it.
+/// Unpacks a backup into an empty directory, checking every byte of it. Space is left on its disk
+/// for what else is served from there.
 ///
 /// # Errors
-/// What cannot be read or written. A backup with anything wrong is refused by the first thing.
+/// What cannot be read or written; a disk that has no space for a part of it. A backup with
+/// anything wrong is refused by the first thing.
 pub fn unpack(
     from: &mut dyn Read,
     pinned: &[NoteKey],
     dir: &Path,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Manifest, ArchiveError> {
-    let found = read(from, pinned, &mut |name| create(&dir.join(name)), progress)?;
+    unpack_within(from, (pinned, RESERVE), dir, progress)
+}
+
+fn unpack_within(
+    from: &mut dyn Read,
+    (pinned, reserve): (&[NoteKey], u64),
+    dir: &Path,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Manifest, ArchiveError> {
+    let reserve = DiskReserve::of(&dir.join(MANIFEST), reserve);
+    let mut to = |name: &str, size: u64| {
+        reserve.check_write(size)?;
+        create(&dir.join(name))
+    };
+    let found = read(from, pinned, &mut to, progress)?;
     if let Some(problem) = found.problems.first() {
         return Err(ArchiveError::Refused(format!(
             "the backup is not what was written: {problem}"
@@ -148,7 +165,7 @@ fn create(path: &PathBuf) -> io::Result<Sink> {
 fn read(
     from: &mut dyn Read,
     pinned: &[NoteKey],
-    to: &mut dyn FnMut(&str) -> io::Result<Sink>,
+    to: Sinks<'_>,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Inspection, ArchiveError> {
     let mut found = Inspection {
@@ -160,8 +177,8 @@ fn read(
         small.map(|name| (name, CapturedPart::default())).into();
     let mut tar = TarReader::new(from);
     loop {
-        let next = tar.next(&mut |name, _| {
-            let sink = to(name)?;
+        let next = tar.next(&mut |name, size| {
+            let sink = to(name, size)?;
             Ok(match kept.get(name) {
                 Some(kept) => Box::new(Both(kept.clone(), sink)),
                 None => sink,
@@ -174,7 +191,7 @@ fn read(
                 found.problems.push(error.to_string());
                 return Ok(found);
             }
-            Err(error) => return Err(ArchiveError::Write(error)),
+            Err(error) => return Err(ArchiveError::io(error)),
         }
         progress(tar.position());
     }
@@ -260,4 +277,33 @@ fn check_signature(
         true => "no key is known that its signature could be checked with".to_owned(),
         false => "no known key signed it".to_owned(),
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tar::TarWriter;
+    use super::*;
+
+    #[test]
+    fn of_a_backup_for_which_the_disk_has_no_space_nothing_is_written() {
+        let own = tempfile::tempdir().unwrap();
+        let mut backup = Vec::new();
+        let mut tar = TarWriter::new(&mut backup);
+        tar.add_bytes("state/rows-00000.sst", &[7; 1024]).unwrap();
+        tar.finish().unwrap();
+        let dir = own.path().join("unpacked");
+        fs::create_dir(&dir).unwrap();
+        let unpacked = |reserve| unpack_within(&mut &*backup, (&[], reserve), &dir, &mut |_| ());
+        let refused = unpacked(u64::MAX).unwrap_err();
+        assert!(matches!(refused, ArchiveError::NoSpace(_)), "{refused:?}");
+        assert!(refused.to_string().starts_with("the disk is full"));
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 0);
+        // With space it is only refused for what it is.
+        let refused = unpacked(0).unwrap_err().to_string();
+        assert!(refused.contains("SHA256SUMS is missing"), "{refused}");
+        assert_eq!(
+            fs::read(dir.join("state/rows-00000.sst")).unwrap(),
+            [7; 1024]
+        );
+    }
 }

@@ -109,7 +109,7 @@ fn finish(
 ) -> Result<Saved, ArchiveError> {
     let text = serde_json::to_vec_pretty(&manifest)
         .map_err(|error| ArchiveError::Refused(error.to_string()))?;
-    let write = ArchiveError::Write;
+    let write = ArchiveError::io;
     tar.add_bytes(MANIFEST, &text).map_err(write)?;
     let sums = manifest::sums(tar.parts());
     tar.add_bytes(SUMS, sums.as_bytes()).map_err(write)?;
@@ -200,7 +200,7 @@ fn add_file(tar: &mut TarWriter<'_>, path: &Path, name: &str) -> Result<(), Arch
         .metadata()
         .map_err(ArchiveError::file("read", path))?
         .len();
-    tar.add(name, size, &mut file).map_err(ArchiveError::Write)
+    tar.add(name, size, &mut file).map_err(ArchiveError::io)
 }
 
 /// The files of a directory, sorted by name.
@@ -267,7 +267,7 @@ fn add_checkpoints(
     };
     let kept: String = notes.iter().filter(within).map(String::as_str).collect();
     tar.add_bytes("checkpoints", kept.as_bytes())
-        .map_err(ArchiveError::Write)?;
+        .map_err(ArchiveError::io)?;
     let path = server.join("checkpoints.keys");
     let mut keys = match fs::read_to_string(&path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
@@ -278,7 +278,7 @@ fn add_checkpoints(
         keys.push('\n');
     }
     tar.add_bytes("checkpoints.keys", keys.as_bytes())
-        .map_err(ArchiveError::Write)
+        .map_err(ArchiveError::io)
 }
 
 /// The head of a snapshot that is not Raft's own business.
