@@ -52,7 +52,7 @@ pub use online::{Online, OnlineSettings};
 pub use shown::tables;
 pub(crate) use switch::finish_switch_locked;
 pub use switch::{beside, discard, finish_switch, kept, retire};
-pub use work::{Status, Work};
+pub use work::{RebuildRunner, RebuildStatus};
 
 use crate::error::chain;
 use crate::history::replay::{self, ReplayError, StateAt};
@@ -162,7 +162,7 @@ impl From<LogError> for RebuildError {
     }
 }
 
-/// What a rebuild is doing, and how one ended.
+/// What a rebuild or a verification is doing, and how one ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// The log is folded: entries.
@@ -192,7 +192,7 @@ impl Stage {
         Self::Failed,
     ];
 
-    /// The text of a [`Status`]; it is text there since a later release may know others.
+    /// The text of a [`RebuildStatus`]; it is text there since a later release may know others.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
