@@ -200,7 +200,7 @@ impl Blocked {
         freed
     }
 
-    /// Evaluations that were blocked because their plans were refused too often.
+    /// Evaluations that were blocked because their plans were rejected too often.
     pub fn unblock_failed(&mut self) -> Vec<Evaluation> {
         let mut freed = Vec::new();
         self.jobs.retain(|_, eval| {
