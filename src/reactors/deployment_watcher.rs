@@ -28,7 +28,7 @@ use crate::proposer::decided::Following;
 use crate::scheduler::reconcile::is_terminal;
 
 /// The longest sleep between two looks.
-const LONGEST: Duration = Duration::from_secs(5);
+const MAX_SLEEP: Duration = Duration::from_secs(5);
 /// The shortest: what happens to many allocations is dealt with together.
 const SHORTEST: Duration = Duration::from_millis(100);
 
@@ -387,8 +387,8 @@ impl Reactor for DeploymentWatcher {
                     each.fail(&id, &error);
                 }
             }
-            let sleep = next.map_or(LONGEST, |due| {
-                Duration::from_nanos(due.saturating_sub(now).max(0).unsigned_abs()).min(LONGEST)
+            let sleep = next.map_or(MAX_SLEEP, |due| {
+                Duration::from_nanos(due.saturating_sub(now).max(0).unsigned_abs()).min(MAX_SLEEP)
             });
             let mut status = serde_json::json!({ "Active": active, "Steps": steps });
             each.report(&mut status);

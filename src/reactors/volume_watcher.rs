@@ -41,7 +41,7 @@ use crate::volumes::{Key, PendingRelease, Signs, Volumes};
 
 /// The wait after the first failure of a claim, and the longest.
 const FIRST: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_secs(60);
+const MAX_DELAY: Duration = Duration::from_secs(60);
 /// By how much of itself each wait differs at random: many that failed at once do not come at once.
 const SPREAD: f64 = 0.5;
 /// How far behind what changed is still followed; beyond, every volume is looked at.
@@ -306,7 +306,7 @@ impl Reactor for VolumeWatcher {
 
 /// The waits after each failure of a claim.
 fn delays(first: Duration) -> impl Iterator<Item = Duration> {
-    std::iter::successors(Some(first), |last| Some((*last * 2).min(LONGEST)))
+    std::iter::successors(Some(first), |last| Some((*last * 2).min(MAX_DELAY)))
 }
 
 /// What frees the claims of one volume.
@@ -432,7 +432,7 @@ impl Worker {
                 return waiting;
             };
             // They never end.
-            let delay = delays.next().unwrap_or(LONGEST);
+            let delay = delays.next().unwrap_or(MAX_DELAY);
             self.span
                 .in_scope(|| tracing::debug!(alloc, %error, ?delay, "it is not free yet"));
             let random = (rand::random::<f64>() - 0.5) * self.shared.spread;

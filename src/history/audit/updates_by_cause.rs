@@ -138,8 +138,8 @@ impl UpdatesByCause {
         })
     }
 
-    /// Whether a later event about `jobs` can follow from the updates of one cause: it is about a job
-    /// of theirs, or about none.
+    /// Whether a later event about `jobs` can follow from the updates of one cause: it is about a
+    /// job of theirs, or about no job.
     pub(super) fn leads_to(&self, cause: u64, jobs: &BTreeSet<JobKey>) -> bool {
         let part = self.0.get(&cause);
         part.is_some_and(|part| jobs.is_empty() || !part.jobs.is_disjoint(jobs))
