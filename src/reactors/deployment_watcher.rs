@@ -129,9 +129,9 @@ fn seen(view: &View, deployment: &Deployment, step: &DeploymentStep) -> Result<u
         return Ok(deployment.modify_index);
     };
     let allocs = allocs_of(view, deployment)?;
-    let reported = allocs.iter().filter(|alloc| health(alloc) == Some(wanted));
-    let reported = reported.filter_map(|alloc| alloc.deployment_status.as_ref());
-    let newest = reported.map(|status| status.modify_index).max();
+    let of_that_health = allocs.iter().filter(|alloc| health(alloc) == Some(wanted));
+    let statuses = of_that_health.filter_map(|alloc| alloc.deployment_status.as_ref());
+    let newest = statuses.map(|status| status.modify_index).max();
     Ok(newest
         .filter(|index| *index > 0)
         .unwrap_or(deployment.modify_index))

@@ -7,7 +7,7 @@
 //! What it must not know: routes, message names, tables' contents, what any event means.
 //!
 //! Invariants: parts start bottom up (files, projections, log, Raft, proposer, reactors) and stop
-//! top down; what is acknowledged is in the log before it is reported to anyone.
+//! top down; what is acknowledged is in the log before anyone learns of it.
 
 mod about;
 mod acl_reset;
