@@ -29,8 +29,9 @@ wire! {
         /// Unix nanoseconds.
         promoted_at: i64 = "PromotedAt",
         eval: Option<Evaluation> = "Eval",
-        /// Whether a paused deployment still says so; before level 6 it said that it runs.
-        says_paused: bool = "SaysPaused",
+        /// Whether a paused deployment keeps its description; before level 6 it became that of a
+        /// running one.
+        keeps_paused_description: bool = "SaysPaused",
     }
 
     /// The health of a deployment's allocations was set by an operator or the watcher.

@@ -33,9 +33,9 @@ pub struct UpdateAllocsFromClient {
 pub struct ClientReport {
     /// The event, unless nothing is to be recorded.
     pub event: Option<AllocsUpdatedByClient>,
-    /// The event that the report answers: the last one that requested something of the allocation
-    /// (its placement, or its stop); the first one where there are several. Each update names its
-    /// own.
+    /// The event that caused what is reported: the last one by which the servers changed the
+    /// allocation (its placement, or its stop); the earliest where there are several allocations.
+    /// Each update names its own.
     pub cause: Option<u64>,
 }
 
@@ -50,9 +50,9 @@ pub fn names_nodes(view: &View) -> Result<bool, Refusal> {
 
 impl Command for UpdateAllocsFromClient {
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
-        let reported = self.reported(view, stamp, names_nodes(view)?)?;
+        let report = self.report(view, stamp, names_nodes(view)?)?;
         let nothing = Decision::Nothing(Reply::None);
-        Ok(reported.event.map_or(nothing, Decision::unguarded))
+        Ok(report.event.map_or(nothing, Decision::unguarded))
     }
 }
 
@@ -62,7 +62,7 @@ impl UpdateAllocsFromClient {
     ///
     /// # Errors
     /// The refusal, in the words a client reads.
-    pub fn reported(
+    pub fn report(
         &self,
         view: &View,
         stamp: &Stamp,
@@ -86,12 +86,12 @@ impl UpdateAllocsFromClient {
             if !is_new && (names_nodes || !is_waited_for) {
                 continue;
             }
-            let requested = known.alloc_modify_index;
-            if is_new && requested > 0 {
-                cause = Some(cause.map_or(requested, |first| first.min(requested)));
+            let changed = known.alloc_modify_index;
+            if is_new && changed > 0 {
+                cause = Some(cause.map_or(changed, |first| first.min(changed)));
             }
             updates.push(ClientAllocUpdate {
-                cause: if names_nodes { requested } else { 0 },
+                cause: if names_nodes { changed } else { 0 },
                 ..client_update(alloc)
             });
             let id = stamp.uuid(evals.len() as u64);

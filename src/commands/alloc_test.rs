@@ -328,9 +328,9 @@ fn sch_12_what_a_node_is_waited_for_is_an_event_though_nothing_is_new() {
             id: drover_events::EventId([7; 16]),
             now: world.now(),
         };
-        let reported = running.reported(&world.view(), &stamp, level > 0).unwrap();
-        assert!(reported.event.is_some());
-        assert_eq!(reported.cause, None, "nobody asked for it");
+        let report = running.report(&world.view(), &stamp, level > 0).unwrap();
+        assert!(report.event.is_some());
+        assert_eq!(report.cause, None, "nobody asked for it");
         world.done(&running);
         let same = world.row::<Allocs>(&id(41)).unwrap() == row;
         assert_eq!(same, level > 0, "level {level}");

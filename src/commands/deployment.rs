@@ -80,7 +80,7 @@ impl DeploymentChange {
 
 impl Command for SetDeploymentStatus {
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
-        let row = open(view, &self.deployment_id, self.change.verb())?;
+        let row = fetch_active(view, &self.deployment_id, self.change.verb())?;
         let (to, description) = match self.change {
             DeploymentChange::Fail => (status::FAILED, deployment_reason::FAILED_BY_USER),
             DeploymentChange::Pause => (status::PAUSED, deployment_reason::PAUSED),
@@ -196,7 +196,7 @@ pub struct PromoteDeployment {
 
 impl Command for PromoteDeployment {
     fn decide(&self, view: &View, stamp: &Stamp) -> Result<Decision, Refusal> {
-        let row = open(view, &self.deployment_id, "promote")?;
+        let row = fetch_active(view, &self.deployment_id, "promote")?;
         if !self.all {
             for group in &self.groups {
                 if !row.task_groups.contains_key(group) {
@@ -222,7 +222,7 @@ impl Command for PromoteDeployment {
             groups: self.groups.clone(),
             promoted_at: stamp.now,
             eval: Some(eval_for(view, &row, self.eval_id.clone(), stamp.now)?),
-            says_paused: all_servers_support(view, FOLLOW_UP_LEVEL)?,
+            keeps_paused_description: all_servers_support(view, FOLLOW_UP_LEVEL)?,
         };
         Ok(Decision::unguarded(promoted))
     }
@@ -248,7 +248,7 @@ impl Command for SetDeploymentAllocHealth {
             let text = "must specify at least one healthy/unhealthy allocation ID";
             return Err(Refusal::by_rule(text));
         }
-        let row = open(view, &self.deployment_id, "set health of allocations for")?;
+        let row = fetch_active(view, &self.deployment_id, "set health of allocations for")?;
         let mut back = Back::default();
         let mut update = None;
         if !self.unhealthy.is_empty() {
@@ -301,7 +301,8 @@ impl Command for DeleteDeployments {
     }
 }
 
-fn open(view: &View, id: &str, verb: &str) -> Result<Deployment, Refusal> {
+/// A deployment that can still change; `verb` says in the refusal what is to be done to it.
+fn fetch_active(view: &View, id: &str, verb: &str) -> Result<Deployment, Refusal> {
     if id.is_empty() {
         return Err(Refusal::by_rule("missing deployment ID"));
     }

@@ -240,9 +240,9 @@ impl Command for UpdateBatch {
                 id: derived(stamp.id, n),
                 now: stamp.now,
             };
-            let reported = command.reported(view, &stamp, names_nodes);
-            heard.refused.push(reported.as_ref().err().cloned());
-            let Ok(ClientReport { event, cause }) = reported else {
+            let report = command.report(view, &stamp, names_nodes);
+            heard.refused.push(report.as_ref().err().cloned());
+            let Ok(ClientReport { event, cause }) = report else {
                 continue;
             };
             heard.cause = heard.cause.into_iter().chain(cause).min();

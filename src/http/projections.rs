@@ -59,7 +59,7 @@ async fn settings(write: &Write) -> Result<OnlineSettings, Refusal> {
 
 fn begun(server: &Server, begun: std::io::Result<bool>) -> Result<Answer, Refusal> {
     match begun {
-        Ok(true) => Answer::json(&server.work_status()),
+        Ok(true) => Answer::json(&server.rebuild_status()),
         Ok(false) => Err(Refusal::new(
             Code::Conflict,
             "the tables are being rebuilt or verified already",
@@ -78,7 +78,7 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
 
 /// `GET /v1/operator/projections/{rebuild,verify}`: how far what was begun is, or was.
 pub(super) fn status(read: &Read<'_>) -> Result<Answer, Refusal> {
-    Answer::json(&read.api.server.work_status())
+    Answer::json(&read.api.server.rebuild_status())
 }
 
 /// `PUT /v1/operator/projections/rebuild`: builds the tables again and switches.
@@ -96,8 +96,8 @@ pub(super) async fn verify(write: Write) -> Result<Answer, Refusal> {
 /// `DELETE /v1/operator/projections/{rebuild,verify}`: stops what was begun.
 pub(super) async fn cancel(write: Write) -> Result<Answer, Refusal> {
     let server = &write.api.server;
-    server.cancel_work();
-    Answer::json(&server.work_status())
+    server.cancel_rebuild();
+    Answer::json(&server.rebuild_status())
 }
 
 /// `DELETE /v1/operator/projections/kept`: removes the databases that were set aside.

@@ -306,8 +306,8 @@ fn how_long_ago_followers_answered_is_measured_while_one_leads() {
         let measured = || {
             let text = telemetry.prometheus();
             let line = "nomad_raft_leader_lastContact_count ";
-            let reported = text.lines().any(|reported| reported.starts_with(line));
-            reported.then_some(()).ok_or("not yet")
+            let is_there = text.lines().any(|other| other.starts_with(line));
+            is_there.then_some(()).ok_or("not yet")
         };
         let waited = eventually("contact to be measured", LONG, measured);
         waited.await.unwrap();

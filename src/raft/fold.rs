@@ -311,7 +311,7 @@ mod tests {
         for what in ["apply", "snapshot", "restore"] {
             let line = format!("nomad_raft_fsm_{what}_count 1");
             assert!(
-                text.lines().any(|reported| reported == line),
+                text.lines().any(|other| other == line),
                 "no {line} in {text}"
             );
         }

@@ -44,5 +44,5 @@ pub use node::{Leadership, RaftFailure, RaftNode, RaftSettings, RaftStart};
 pub use read::Consistency;
 pub(crate) use read::no_leader;
 pub use state_machine::{Parked, StateMachine};
-pub use types::{Entry, Member, Payload, Response, TypeConfig, node_number};
+pub use types::{Entry, Member, Payload, Response, TypeConfig, raft_node_id};
 pub use write::LogWriter;

@@ -110,9 +110,7 @@ mod tests {
         let of = |name: &str| {
             let text = telemetry.prometheus();
             let line = format!("nomad_raft_{name} ");
-            let value = text
-                .lines()
-                .find_map(|reported| reported.strip_prefix(&line));
+            let value = text.lines().find_map(|other| other.strip_prefix(&line));
             value.map_or(0, |value| value.parse::<u64>().unwrap())
         };
         let roles = || ["follower", "candidate", "leader"].map(|role| of(&format!("state_{role}")));

@@ -1,4 +1,4 @@
-//! The type configuration of openraft, and the bytes of what is Raft's own.
+//! openraft's types as drover configures them, and the encoding of Raft's own entries.
 //!
 //! A payload is opaque bytes: kind ‖ version ‖ rest, encoded once by the leader. Raft's own entries
 //! have kinds too; a membership's bytes are a function of the membership alone:
@@ -36,8 +36,8 @@ impl fmt::Display for Member {
     }
 }
 
-/// The number Raft knows a server by: the first eight bytes of its UUID.
-pub fn node_number(server_id: &uuid::Uuid) -> u64 {
+/// The id that Raft knows a server by: the first eight bytes of its UUID.
+pub fn raft_node_id(server_id: &uuid::Uuid) -> u64 {
     u64::from_be_bytes(
         server_id.as_bytes()[..8]
             .try_into()
@@ -45,8 +45,9 @@ pub fn node_number(server_id: &uuid::Uuid) -> u64 {
     )
 }
 
-/// What Raft carries: [`RaftPayload`]'s bytes, in a type of this crate, since only such a one can
-/// be given openraft's traits.
+/// What Raft carries, in a type of this crate: it holds the bytes of [`RaftPayload`], the events'
+/// struct that knows their layout, and implements openraft's trait of the same name
+/// ([`openraft::entry::RaftPayload`]), which can be implemented for a type of one's own only.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Payload(pub Bytes);
 
@@ -96,7 +97,7 @@ impl openraft::entry::RaftPayload for Payload {
         if self.kind_number() != EventKind::RaftMembership as u16 {
             return None;
         }
-        decode_membership(self.0.get(4..)?)
+        decode_membership(RaftPayload(self.0.clone()).rest())
     }
 }
 

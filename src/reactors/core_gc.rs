@@ -100,7 +100,7 @@ const SHORTEST: Duration = Duration::from_secs(1);
 /// The namespace of evaluations that are no job's.
 const CORE_NAMESPACE: &str = "-";
 /// Requests that come within this time are dealt with together.
-const TOGETHER: Duration = Duration::from_millis(200);
+const BATCH_DELAY: Duration = Duration::from_millis(200);
 
 /// What was collected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -471,7 +471,7 @@ impl Reactor for CoreGc {
 
     fn activate<'a>(&'a self, context: &'a Context) -> BoxFuture<'a, Result<Activation, Failure>> {
         Box::pin(async move {
-            tokio::time::sleep(TOGETHER).await;
+            tokio::time::sleep(BATCH_DELAY).await;
             let mut each = Each::default();
             let requested = self.obey(context, &mut each).await?;
             let now = context.clock.now();

@@ -28,7 +28,7 @@ use crate::proposer::decided::Following;
 use crate::scheduler::reconcile::is_terminal;
 
 /// The longest sleep between two looks.
-const LONGEST: Duration = Duration::from_secs(5);
+const MAX_SLEEP: Duration = Duration::from_secs(5);
 /// The shortest: what happens to many allocations is dealt with together.
 const SHORTEST: Duration = Duration::from_millis(100);
 
@@ -129,9 +129,9 @@ fn seen(view: &View, deployment: &Deployment, step: &DeploymentStep) -> Result<u
         return Ok(deployment.modify_index);
     };
     let allocs = allocs_of(view, deployment)?;
-    let reported = allocs.iter().filter(|alloc| health(alloc) == Some(wanted));
-    let reported = reported.filter_map(|alloc| alloc.deployment_status.as_ref());
-    let newest = reported.map(|status| status.modify_index).max();
+    let of_that_health = allocs.iter().filter(|alloc| health(alloc) == Some(wanted));
+    let statuses = of_that_health.filter_map(|alloc| alloc.deployment_status.as_ref());
+    let newest = statuses.map(|status| status.modify_index).max();
     Ok(newest
         .filter(|index| *index > 0)
         .unwrap_or(deployment.modify_index))
@@ -387,8 +387,8 @@ impl Reactor for DeploymentWatcher {
                     each.fail(&id, &error);
                 }
             }
-            let sleep = next.map_or(LONGEST, |due| {
-                Duration::from_nanos(due.saturating_sub(now).max(0).unsigned_abs()).min(LONGEST)
+            let sleep = next.map_or(MAX_SLEEP, |due| {
+                Duration::from_nanos(due.saturating_sub(now).max(0).unsigned_abs()).min(MAX_SLEEP)
             });
             let mut status = serde_json::json!({ "Active": active, "Steps": steps });
             each.report(&mut status);

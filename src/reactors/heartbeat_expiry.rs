@@ -210,7 +210,7 @@ impl HeartbeatExpiry {
 }
 
 /// The longest sleep between two looks.
-const LONGEST: Duration = Duration::from_secs(1);
+const MAX_SLEEP: Duration = Duration::from_secs(1);
 /// When a node whose heartbeat could not be committed as missed has its next turn.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -272,8 +272,8 @@ impl Reactor for HeartbeatExpiry {
                 }
             }
             let now = context.clock.now();
-            let sleep = self.heartbeats.next().map_or(LONGEST, |at| {
-                Duration::from_nanos(at.saturating_sub(now).max(0).unsigned_abs()).min(LONGEST)
+            let sleep = self.heartbeats.next().map_or(MAX_SLEEP, |at| {
+                Duration::from_nanos(at.saturating_sub(now).max(0).unsigned_abs()).min(MAX_SLEEP)
             });
             let waiting = self.heartbeats.len();
             let mut status = json!({ "Waiting": waiting, "Missed": count });

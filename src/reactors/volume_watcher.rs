@@ -8,8 +8,8 @@
 //! Invariants:
 //! 1. What changes is followed without a gap; what was missed before this server led is found by
 //!    one look at every volume when it begins (VW-04).
-//! 2. A worker leaves only when nothing was reported of its volume since it looked last, both under
-//!    one lock: a report reaches it, or the next worker (VW-09).
+//! 2. A worker leaves only when its volume did not change since it looked last, both under one
+//!    lock: the notice of a change reaches it, or the next worker (VW-09).
 //! 3. Workers belong to the reactor: they end with it, and call nothing any more (VW-02).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -41,7 +41,7 @@ use crate::volumes::{Key, PendingRelease, Signs, Volumes};
 
 /// The wait after the first failure of a claim, and the longest.
 const FIRST: Duration = Duration::from_secs(1);
-const LONGEST: Duration = Duration::from_secs(60);
+const MAX_DELAY: Duration = Duration::from_secs(60);
 /// By how much of itself each wait differs at random: many that failed at once do not come at once.
 const SPREAD: f64 = 0.5;
 /// How far behind what changed is still followed; beyond, every volume is looked at.
@@ -77,11 +77,11 @@ struct WatcherShared {
 
 /// The notices for a worker.
 struct Desk {
-    /// Something was said of its volume since it looked.
+    /// Its volume changed since it looked.
     news: bool,
-    /// The index of what was said last.
+    /// The index of the last change.
     cause: Option<u64>,
-    reported: Arc<Notify>,
+    wake: Arc<Notify>,
 }
 
 impl VolumeWatcher {
@@ -170,7 +170,7 @@ impl VolumeWatcher {
         );
         if let Some(desk) = self.shared.desks.lock().get_mut(&key) {
             (desk.news, desk.cause) = (true, cause);
-            desk.reported.notify_one();
+            desk.wake.notify_one();
             return Ok(());
         }
         // Only this reactor makes workers, so between the two looks none came.
@@ -179,14 +179,14 @@ impl VolumeWatcher {
             volumes.forget((&key.0, &key.1), &[]);
             return Ok(());
         }
-        let reported = Arc::new(Notify::new());
+        let wake = Arc::new(Notify::new());
         let desk = Desk {
             news: true,
             cause,
-            reported: Arc::clone(&reported),
+            wake: Arc::clone(&wake),
         };
         self.shared.desks.lock().insert(key.clone(), desk);
-        let worker = Worker::new(&self.shared, key, reported);
+        let worker = Worker::new(&self.shared, key, wake);
         self.workers.lock().spawn(worker.run());
         Ok(())
     }
@@ -297,23 +297,23 @@ impl Reactor for VolumeWatcher {
                 *self.followed.lock() = None;
             }
             done?;
-            let mut reported = self.status(failed);
-            each.report(&mut reported.status);
-            Ok(reported)
+            let mut activation = self.status(failed);
+            each.report(&mut activation.status);
+            Ok(activation)
         })
     }
 }
 
 /// The waits after each failure of a claim.
 fn delays(first: Duration) -> impl Iterator<Item = Duration> {
-    std::iter::successors(Some(first), |last| Some((*last * 2).min(LONGEST)))
+    std::iter::successors(Some(first), |last| Some((*last * 2).min(MAX_DELAY)))
 }
 
 /// What frees the claims of one volume.
 struct Worker {
     shared: Arc<WatcherShared>,
     key: Key,
-    reported: Arc<Notify>,
+    wake: Arc<Notify>,
     /// One of the claims that it waits for need not be given back any more.
     over: Notify,
     /// Its volume, in every line of the log that is its own: a release names it by itself.
@@ -326,7 +326,7 @@ impl Drop for Worker {
         let mut desks = self.shared.desks.lock();
         if desks
             .get(&self.key)
-            .is_some_and(|desk| Arc::ptr_eq(&desk.reported, &self.reported))
+            .is_some_and(|desk| Arc::ptr_eq(&desk.wake, &self.wake))
         {
             desks.remove(&self.key);
         }
@@ -334,12 +334,12 @@ impl Drop for Worker {
 }
 
 impl Worker {
-    fn new(shared: &Arc<WatcherShared>, key: Key, reported: Arc<Notify>) -> Self {
+    fn new(shared: &Arc<WatcherShared>, key: Key, wake: Arc<Notify>) -> Self {
         Self {
             span: tracing::info_span!("volume", namespace = key.0, volume = key.1),
             shared: Arc::clone(shared),
             key,
-            reported,
+            wake,
             over: Notify::new(),
         }
     }
@@ -371,7 +371,7 @@ impl Worker {
                 Some(one) = claims.next() => {
                     at_work.remove(&one);
                 }
-                () = self.reported.notified() => {}
+                () = self.wake.notified() => {}
             }
         }
     }
@@ -432,7 +432,7 @@ impl Worker {
                 return waiting;
             };
             // They never end.
-            let delay = delays.next().unwrap_or(LONGEST);
+            let delay = delays.next().unwrap_or(MAX_DELAY);
             self.span
                 .in_scope(|| tracing::debug!(alloc, %error, ?delay, "it is not free yet"));
             let random = (rand::random::<f64>() - 0.5) * self.shared.spread;

@@ -264,7 +264,7 @@ fn vw_20_a_plugin_that_fails_is_asked_less_and_less() {
         (10..=20).contains(&tries),
         "{tries} times within ten minutes"
     );
-    assert_eq!(delays(FIRST).nth(100), Some(LONGEST));
+    assert_eq!(delays(FIRST).nth(100), Some(MAX_DELAY));
 }
 
 #[tokio::test]
@@ -447,14 +447,14 @@ async fn vw_09_a_worker_that_was_told_something_does_not_leave() {
     world.ends(&alloc);
     let watcher = VolumeWatcher::new(Arc::clone(&world.volumes), "s1");
     let key = ("default".to_owned(), volume);
-    let reported = Arc::new(Notify::new());
+    let wake = Arc::new(Notify::new());
     let desk = Desk {
         cause: None,
         news: true,
-        reported: Arc::clone(&reported),
+        wake: Arc::clone(&wake),
     };
     watcher.shared.desks.lock().insert(key.clone(), desk);
-    let worker = Worker::new(&watcher.shared, key.clone(), reported);
+    let worker = Worker::new(&watcher.shared, key.clone(), wake);
     worker.heard();
     // It has looked, and is about to leave, when something is said of its volume.
     watcher.see_to(key.clone(), None).unwrap();

@@ -264,10 +264,7 @@ fn how_long_it_takes_to_lead_and_to_lead_no_more_is_measured() {
         let reactors = Reactors::start(projections, direct, ready, Default::default(), sources);
         let counted = |what: &str, wanted: u64| {
             let line = format!("nomad_nomad_leader_{what}_leadership_count {wanted}");
-            telemetry
-                .prometheus()
-                .lines()
-                .any(|reported| reported == line)
+            telemetry.prometheus().lines().any(|other| other == line)
         };
         for number in 1..=2 {
             term.send_replace(Some(number));

@@ -7,7 +7,7 @@
 //! What it must not know: routes, message names, tables' contents, what any event means.
 //!
 //! Invariants: parts start bottom up (files, projections, log, Raft, proposer, reactors) and stop
-//! top down; what is acknowledged is in the log before it is reported to anyone.
+//! top down; what is acknowledged is in the log before anyone learns of it.
 
 mod about;
 mod acl_reset;
@@ -40,7 +40,7 @@ use crate::config::Config;
 use crate::error::Refusal;
 use crate::gate::Gate;
 use crate::history::proof::{Checkpoint, CheckpointFile, Ledger};
-use crate::history::rebuild::Work;
+use crate::history::rebuild::RebuildRunner;
 use crate::host_volumes::HostVolumes;
 use crate::identity::Identity;
 use crate::keyring::{Keyring, KeyringError};
@@ -131,7 +131,7 @@ pub struct Server {
     restart: CancellationToken,
     /// Held as long as this server uses its directory.
     _alone: Box<dyn std::any::Any + Send + Sync>,
-    work: Arc<Work>,
+    rebuild: Arc<RebuildRunner>,
     agreement: Arc<Agreement>,
     job_gauges: Mutex<JobGauges>,
 }
@@ -315,7 +315,7 @@ impl Server {
             restoring: tokio::sync::Mutex::default(),
             restart: CancellationToken::new(),
             _alone: alone,
-            work: Arc::default(),
+            rebuild: Arc::default(),
             agreement,
             job_gauges: Mutex::default(),
         });
@@ -394,8 +394,8 @@ impl Server {
         {
             tracing::warn!("a reactor does not stop");
         }
-        let work = Arc::clone(&self.work);
-        let stopped = tokio::task::spawn_blocking(move || work.stop());
+        let rebuild = Arc::clone(&self.rebuild);
+        let stopped = tokio::task::spawn_blocking(move || rebuild.stop());
         // What does not stop in time ends with the process: it is resumed, or begun again.
         let _ = tokio::time::timeout(WORK_STOPS, stopped).await;
         self.raft.shutdown().await;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use crate::config::Config;
 use crate::log::atomic_file;
-use crate::raft::{Member, node_number};
+use crate::raft::{Member, raft_node_id};
 
 use super::StartError;
 
@@ -32,7 +32,7 @@ impl Myself {
             source,
         })?;
         Ok(Self {
-            number: node_number(&id),
+            number: raft_node_id(&id),
             id: id.to_string(),
             name: format!("{}.{}", config.node_name(), config.region),
             rpc_addr: config.rpc_advertise()?,

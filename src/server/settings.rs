@@ -31,13 +31,13 @@ pub(crate) fn kept(keep: &config::Keep) -> RetentionPolicy {
 }
 
 /// Where what is dropped from the log is copied to before.
-pub(super) fn archive(reported: &config::ArchiveConfig) -> ArchiveLocation {
-    let secret = reported.secret_access_key.as_ref();
+pub(super) fn archive(given: &config::ArchiveConfig) -> ArchiveLocation {
+    let secret = given.secret_access_key.as_ref();
     ArchiveLocation {
-        url: reported.url.clone(),
-        endpoint: reported.endpoint.clone(),
-        region: reported.region.clone(),
-        access_key_id: reported.access_key_id.clone(),
+        url: given.url.clone(),
+        endpoint: given.endpoint.clone(),
+        region: given.region.clone(),
+        access_key_id: given.access_key_id.clone(),
         secret_access_key: secret.map(|hidden| hidden.0.clone()),
     }
 }

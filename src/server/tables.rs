@@ -8,7 +8,9 @@ use drover_migrations::schema::LATEST;
 use serde_json::Value;
 
 use super::{Server, projection_options};
-use crate::history::rebuild::{self, LiveCheck, Online, OnlineSettings, RebuildError, Status};
+use crate::history::rebuild::{
+    self, LiveCheck, Online, OnlineSettings, RebuildError, RebuildStatus,
+};
 
 impl Server {
     /// Where the database is at home, whatever directory it is in.
@@ -27,7 +29,7 @@ impl Server {
     }
 
     /// Begins to build the tables again from the log, to put them in the place of those in use;
-    /// false while something of the kind is being done.
+    /// false while a rebuild or verification runs.
     ///
     /// # Errors
     /// No thread can be started.
@@ -35,7 +37,7 @@ impl Server {
         let (home, options) = (self.home(), projection_options(&self.config));
         let (node, projections) = (Arc::clone(&self.raft), Arc::clone(&self.projections));
         let restart = self.restart.clone();
-        let job = Box::new(move |cancelled: &_, progress: &mut (dyn FnMut(_) + Send)| {
+        let run = Box::new(move |cancelled: &_, progress: &mut (dyn FnMut(_) + Send)| {
             let online = Online {
                 home,
                 node: &node,
@@ -52,18 +54,18 @@ impl Server {
             }
             Ok(done.to_json())
         });
-        self.work.begin("rebuild", job)
+        self.rebuild.begin("rebuild", run)
     }
 
-    /// Begins to compare the tables with what the log gives; false while something of the kind is
-    /// being done.
+    /// Begins to compare the tables with what the log gives; false while a rebuild or verification
+    /// runs.
     ///
     /// # Errors
     /// No thread can be started.
     pub fn begin_check(&self, settings: OnlineSettings) -> io::Result<bool> {
         let (home, options) = (self.home(), projection_options(&self.config));
         let (node, projections) = (Arc::clone(&self.raft), Arc::clone(&self.projections));
-        let job = Box::new(move |cancelled: &_, progress: &mut (dyn FnMut(_) + Send)| {
+        let run = Box::new(move |cancelled: &_, progress: &mut (dyn FnMut(_) + Send)| {
             let check = LiveCheck {
                 home,
                 log: node.log(),
@@ -74,20 +76,20 @@ impl Server {
             };
             Ok(check.run(progress)?.to_json())
         });
-        self.work.begin("verify", job)
+        self.rebuild.begin("verify", run)
     }
 
-    /// How far what was begun is.
-    pub fn work_status(&self) -> Status {
-        self.work.status()
+    /// Progress of the running or last rebuild or verification.
+    pub fn rebuild_status(&self) -> RebuildStatus {
+        self.rebuild.status()
     }
 
-    /// Stops what was begun.
-    pub fn cancel_work(&self) {
-        self.work.cancel();
+    /// Requests that a running rebuild or verification stops.
+    pub fn cancel_rebuild(&self) {
+        self.rebuild.cancel();
     }
 
-    /// Removes the databases that were set aside; answers how many there were.
+    /// Removes the retired databases; answers how many there were.
     ///
     /// # Errors
     /// One cannot be removed.

@@ -241,7 +241,11 @@ impl World {
         let mut core = self.core();
         let request = self.request(eval, outcome.clone());
         let prepared = prepare(&mut core, request, self.now);
-        assert!(prepared.refused.is_empty(), "{:?}", prepared.refused);
+        assert!(
+            prepared.rejected_nodes.is_empty(),
+            "{:?}",
+            prepared.rejected_nodes
+        );
         assert!(!prepared.cut_short);
         for decided in prepared.events {
             let applied = self.append(decided.id, decided.event, decided.guards);

@@ -46,7 +46,7 @@ pub(super) fn updated_by_client(
             node::allocs_updated(txn, ctx, id)?;
         }
     }
-    effects.write_gathered(txn, ctx, false)?;
+    effects.write_gathered(txn, ctx)?;
     eval::upsert_all(txn, ctx, &ev.evals)?;
     Ok(Reply::None)
 }

@@ -30,7 +30,7 @@ pub(super) fn registered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &CsiVolumesRegistered
         }
         let at = match ev.timestamp {
             0 => ctx.time,
-            reported => reported,
+            given => given,
         };
         let known = txn.get::<CsiVolumes>((volume.namespace.as_str(), volume.id.as_str()))?;
         let mut row = match known.as_deref() {
@@ -159,7 +159,7 @@ fn claim(txn: &mut Txn<'_>, ctx: &Ctx, ev: &CsiVolumeClaimed) -> Result<(), Refu
         row.volume.modify_index = ctx.index;
         row.volume.modify_time = match ev.timestamp {
             0 => ctx.time,
-            reported => reported,
+            given => given,
         };
         txn.put::<CsiVolumes>(row)?;
     }

@@ -27,7 +27,8 @@ pub(super) fn put(txn: &mut Txn<'_>, ctx: &Ctx, row: &Deployment) -> Result<(), 
     Ok(())
 }
 
-/// Writes a deployment as a plan has it. What clients counted since stays (DEP-07).
+/// Writes a deployment as a plan has it. What changed since the plan was made stays (DEP-07): of
+/// each group the counts of allocations, the deadline for progress, the promotion and the canaries.
 pub(super) fn put_planned(
     txn: &mut Txn<'_>,
     ctx: &Ctx,
@@ -66,8 +67,8 @@ pub(super) fn status_updated(
             }
         })?;
     }
-    let again = (ev.job.as_deref(), ev.submission.as_ref());
-    follow_up(txn, ctx, again, ev.eval.as_ref())?;
+    let rollback_job = (ev.job.as_deref(), ev.submission.as_ref());
+    follow_up(txn, ctx, rollback_job, ev.eval.as_ref())?;
     Ok(Reply::None)
 }
 
@@ -78,7 +79,7 @@ pub(super) fn set_status(
     update: &DeploymentStatusUpdate,
 ) -> Result<(), Refused> {
     let id = &update.deployment_id;
-    let mut row = open(txn, id)?;
+    let mut row = fetch_active(txn, id)?;
     let resumes = row.status == status::PAUSED && update.status == status::RUNNING;
     row.status.clone_from(&update.status);
     row.status_description
@@ -99,12 +100,12 @@ pub(super) fn set_status(
     }
     let key = (row.namespace.clone(), row.job_id.clone());
     txn.put::<Deployments>(row)?;
-    job::status::refresh(txn, ctx, (&key.0, &key.1), false, false)
+    job::status::refresh(txn, ctx, (&key.0, &key.1))
 }
 
 /// Canaries are promoted, if enough of them are healthy.
 pub(super) fn promoted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &DeploymentPromoted) -> ApplyResult {
-    let mut row = open(txn, &ev.deployment_id)?;
+    let mut row = fetch_active(txn, &ev.deployment_id)?;
     let groups: BTreeSet<&str> = ev.groups.iter().map(String::as_str).collect();
     let mut canaries = Vec::new();
     let mut unhealthy = Vec::new();
@@ -139,8 +140,8 @@ pub(super) fn promoted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &DeploymentPromoted) ->
     if canaries.is_empty() {
         return Err(Refused::because("no canaries to promote"));
     }
-    let paused = ev.says_paused && row.status == status::PAUSED;
-    if !row.requires_promotion() && !paused {
+    let keeps_description = ev.keeps_paused_description && row.status == status::PAUSED;
+    if !row.requires_promotion() && !keeps_description {
         row.status_description =
             drover_events::model::status::deployment_reason::RUNNING.to_owned();
     }
@@ -161,13 +162,13 @@ pub(super) fn promoted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &DeploymentPromoted) ->
     Ok(Reply::None)
 }
 
-/// The health of allocations is set by hand or by the watcher.
+/// An operator or the deployment watcher set the health of allocations.
 pub(super) fn alloc_health_updated(
     txn: &mut Txn<'_>,
     ctx: &Ctx,
     ev: &DeploymentAllocHealthUpdated,
 ) -> ApplyResult {
-    open(txn, &ev.deployment_id)?;
+    fetch_active(txn, &ev.deployment_id)?;
     let mut effects = Effects::default();
     let healthy = ev.healthy.iter().map(|id| (id, true));
     for (id, healthy) in healthy.chain(ev.unhealthy.iter().map(|id| (id, false))) {
@@ -191,16 +192,16 @@ pub(super) fn alloc_health_updated(
         effects.written(txn, Some(&before), &after)?;
         txn.put::<Allocs>(after)?;
     }
-    effects.write_gathered(txn, ctx, false)?;
+    effects.write_gathered(txn, ctx)?;
     if let Some(update) = &ev.update {
         set_status(txn, ctx, update)?;
     }
-    let again = (ev.job.as_deref(), ev.submission.as_ref());
-    follow_up(txn, ctx, again, ev.eval.as_ref())?;
+    let rollback_job = (ev.job.as_deref(), ev.submission.as_ref());
+    follow_up(txn, ctx, rollback_job, ev.eval.as_ref())?;
     Ok(Reply::None)
 }
 
-/// Deployments go.
+/// Deployments are deleted.
 pub(super) fn deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &DeploymentsDeleted) -> ApplyResult {
     for id in &ev.ids {
         txn.delete::<Deployments>(id.as_str())?;
@@ -208,8 +209,8 @@ pub(super) fn deleted(txn: &mut Txn<'_>, _ctx: &Ctx, ev: &DeploymentsDeleted) ->
     Ok(Reply::Count(ev.ids.len() as u64))
 }
 
-/// A deployment that can still change.
-fn open(txn: &Txn<'_>, id: &str) -> Result<Deployment, Refused> {
+/// A deployment that can still change; any other is a refusal.
+fn fetch_active(txn: &Txn<'_>, id: &str) -> Result<Deployment, Refused> {
     let Some(row) = txn.get::<Deployments>(id)? else {
         return Err(Refused::because(format!(
             "Deployment ID \"{id}\" couldn't be updated as it does not exist"
@@ -225,14 +226,15 @@ fn open(txn: &Txn<'_>, id: &str) -> Result<Deployment, Refused> {
     Ok(Deployment::clone(&row))
 }
 
+/// Writes what an event brings along: the version that the job goes back to, and an evaluation.
 fn follow_up(
     txn: &mut Txn<'_>,
     ctx: &Ctx,
-    (again, source): (Option<&Job>, Option<&JobSubmission>),
+    (rollback_job, source): (Option<&Job>, Option<&JobSubmission>),
     created: Option<&Evaluation>,
 ) -> Result<(), Refused> {
-    if let Some(again) = again {
-        let mut row = again.clone();
+    if let Some(rollback_job) = rollback_job {
+        let mut row = rollback_job.clone();
         row.stable = true;
         let row = job::put(txn, ctx, &row, 0)?;
         if let Some(source) = source {

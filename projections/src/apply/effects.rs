@@ -9,7 +9,8 @@ use drover_events::model::status::client;
 use drover_events::model::{Allocation, Deployment, TaskGroupSummary};
 
 use super::csi_plugin;
-use super::job::{spec, status, summary};
+use super::job::status::{self, JobTouch};
+use super::job::{spec, summary};
 use super::usage::{self, UseDelta};
 use crate::engine::outcome::Refused;
 use crate::engine::txn::{Ctx, Txn};
@@ -24,6 +25,7 @@ pub(super) struct Effects {
     deployments: BTreeMap<String, BTreeMap<String, GroupEffect>>,
     specs: BTreeMap<spec::Name, SpecEffect>,
     plugins: csi_plugin::Moves,
+    evals_deleted: bool,
 }
 
 #[derive(Default)]
@@ -97,25 +99,25 @@ impl Effects {
         Ok(())
     }
 
-    /// The job is touched, and its status is looked at again.
+    /// The event deletes evaluations: a job of which nothing is left is dead then, not pending.
+    pub(super) fn note_evals_deleted(&mut self) {
+        self.evals_deleted = true;
+    }
+
+    /// The job is touched, and its status is derived again.
     pub(super) fn touch_job(&mut self, namespace: &str, id: &str) {
         self.jobs
             .entry((namespace.to_owned(), id.to_owned()))
             .or_default();
     }
 
-    /// What fits on the node changed by this event, so plans made before it are refused.
+    /// What fits on the node changed by this event, so plans made before it are rejected.
     pub(super) fn mark_node(&mut self, node: &str) {
         self.nodes.entry(node.to_owned()).or_default().mark = true;
     }
 
-    /// Writes everything gathered. `evals_deleted`: a job without anything is dead, not pending.
-    pub(super) fn write_gathered(
-        self,
-        txn: &mut Txn<'_>,
-        ctx: &Ctx,
-        evals_deleted: bool,
-    ) -> Result<(), Refused> {
+    /// Writes everything gathered.
+    pub(super) fn write_gathered(self, txn: &mut Txn<'_>, ctx: &Ctx) -> Result<(), Refused> {
         for (name, effect) in &self.specs {
             spec::count(txn, name, effect.count, effect.live)?;
         }
@@ -133,7 +135,11 @@ impl Effects {
                 effect.create_index,
                 &effect.groups,
             )?;
-            status::refresh(txn, ctx, (namespace, id), effect.live, evals_deleted)?;
+            let touch = JobTouch {
+                live: effect.live,
+                evals_deleted: self.evals_deleted,
+            };
+            status::refresh_after(txn, ctx, (namespace, id), touch)?;
         }
         self.plugins.write_moved(txn, ctx)?;
         Ok(())

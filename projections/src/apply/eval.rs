@@ -41,7 +41,7 @@ pub(super) fn upsert_all(
         jobs.insert((eval.namespace.as_str(), eval.job_id.as_str()));
     }
     for key in jobs {
-        job::status::refresh(txn, ctx, key, false, false)?;
+        job::status::refresh(txn, ctx, key)?;
     }
     Ok(())
 }
@@ -114,6 +114,7 @@ pub(super) fn deleted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &EvalsDeleted) -> ApplyR
         return Err(Refused::because(text));
     }
     let mut effects = Effects::default();
+    effects.note_evals_deleted();
     let reply = if ev.filter.is_empty() {
         let mut count = 0;
         for id in &ev.eval_ids {
@@ -129,7 +130,7 @@ pub(super) fn deleted(txn: &mut Txn<'_>, ctx: &Ctx, ev: &EvalsDeleted) -> ApplyR
             txn.delete::<Allocs>(id.as_str())?;
         }
     }
-    effects.write_gathered(txn, ctx, true)?;
+    effects.write_gathered(txn, ctx)?;
     Ok(reply)
 }
 

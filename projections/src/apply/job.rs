@@ -68,7 +68,7 @@ pub(super) fn registered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobRegistered) -> Ap
             return Ok(Reply::None);
         }
     }
-    status::refresh(txn, ctx, (&row.namespace, &row.id), false, false)?;
+    status::refresh(txn, ctx, (&row.namespace, &row.id))?;
     Ok(Reply::None)
 }
 
@@ -166,7 +166,7 @@ pub(super) fn deregistered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobDeregistered) -
         };
         eval::upsert_all(txn, ctx, &[created])?;
     }
-    status::refresh(txn, ctx, key, false, false)?;
+    status::refresh(txn, ctx, key)?;
     Ok(Reply::None)
 }
 
@@ -183,7 +183,7 @@ pub(super) fn all_deregistered(txn: &mut Txn<'_>, ctx: &Ctx, ev: &JobsDeregister
     }
     eval::upsert_all(txn, ctx, &ev.evals)?;
     for job in &ev.jobs {
-        status::refresh(txn, ctx, (&job.namespace, &job.job_id), false, false)?;
+        status::refresh(txn, ctx, (&job.namespace, &job.job_id))?;
     }
     Ok(Reply::None)
 }

@@ -46,7 +46,7 @@ pub(super) fn applied(txn: &mut Txn<'_>, ctx: &Ctx, ev: &PlanApplied) -> ApplyRe
     }
     eval::upsert_all(txn, ctx, &ev.evals)?;
     eval::touch(txn, ctx, &ev.eval_id)?;
-    effects.write_gathered(txn, ctx, false)?;
+    effects.write_gathered(txn, ctx)?;
     Ok(Reply::None)
 }
 

@@ -7,7 +7,7 @@ use crate::engine::table::{IndexEntry, StreamKey};
 pub(crate) trait HistoryWriter {
     /// The event ended a version of a row.
     fn ended(&mut self, version: &EndedVersion<'_>);
-    /// An index entry of a table, born at an index, ended with it.
+    /// An index entry of a table, first written at the index `birth`, ended with the event.
     fn died(&mut self, table: u16, entry: &IndexEntry, birth: u64);
     /// The event wrote or deleted a row.
     fn changed(&mut self, change: &Changed<'_>);

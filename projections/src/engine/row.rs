@@ -1,9 +1,10 @@
 //! Stored values: a row with its modify index and the births of its index entries.
 //!
-//! Format (1) ‖ modify index (u64 LE) ‖ number of entries (u8) ‖ per entry, in the order of their
-//! bytes, modify index − birth (varint) ‖ canonical row.
+//! Format (1) ‖ modify index (u64 LE) ‖ number of index entries (u8) ‖ per index entry, in the order
+//! of their bytes, modify index − birth (varint) ‖ canonical row.
 //!
-//! The births let an entry that goes leave a dead entry without being read first.
+//! The birth of an index entry is the index at which it was first written. Since the row has the
+//! births, an index entry that is removed goes to `history` as a dead entry without being read.
 
 use std::sync::{Arc, OnceLock};
 
@@ -16,7 +17,7 @@ use crate::engine::table::{Entries, Table};
 
 const FORMAT: u8 = 1;
 
-/// Births of a row's entries, in the order of the entries.
+/// Births of a row's index entries, in the order of the entries.
 pub(crate) type Births = SmallVec<[u64; 8]>;
 
 /// A row as apply sees it: decoded, with all that is needed to replace it.
@@ -45,7 +46,7 @@ impl<T: Table> Stored<T> {
 
     /// A row from its stored value.
     pub(crate) fn decode(key: &[u8], value: &[u8]) -> Result<Self, StorageError> {
-        let (head, births, body) = split(key, value)?;
+        let (modified, births, body) = split(key, value)?;
         let row: T::Row = decode_body::<T>(key, body)?;
         let entries = if T::INDEXES.is_empty() {
             Entries::default()
@@ -57,7 +58,7 @@ impl<T: Table> Stored<T> {
         }
         Ok(Self {
             row: Arc::new(row),
-            modified: head,
+            modified,
             entries,
             births,
             body: OnceLock::from(Box::from(body)),
@@ -79,7 +80,8 @@ impl<T: Table> Stored<T> {
         Ok(self.body.get_or_init(|| Box::from(body)))
     }
 
-    /// Roughly the bytes it takes in memory: decoded, a row is some times what it is encoded.
+    /// Roughly the bytes it takes in memory, from those of its body: decoded, a row takes a few
+    /// times as many. One whose body was never encoded counts as if it held nothing.
     pub(crate) fn weight(&self) -> usize {
         const DECODED: usize = 4;
         let body = self.body.get().map_or(0, |body| body.len());
@@ -116,7 +118,7 @@ impl<T: Table> Stored<T> {
         Ok(())
     }
 
-    /// The birth of an entry, if the row has it.
+    /// The birth of an index entry, if the row has it.
     pub(crate) fn birth(&self, entry: &[u8]) -> Option<u64> {
         let at = self
             .entries
@@ -162,7 +164,8 @@ pub(crate) fn modified(value: &[u8]) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.try_into().ok()?))
 }
 
-/// Replaces `out` by a version as `rows` held it, the births of its entries left out.
+/// Replaces `out` by a version as the `rows` column family held it, without the births of its index
+/// entries.
 pub(crate) fn write_without_entries(out: &mut Vec<u8>, modified: u64, body: &[u8]) {
     out.clear();
     out.push(FORMAT);

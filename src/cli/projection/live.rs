@@ -7,7 +7,7 @@ use crate::cli::conn::Conn;
 use crate::cli::out::Out;
 use crate::cli::progress::Bar;
 use crate::cli::projection::{RebuildArgs, VerifyArgs, report, report_checked};
-use crate::history::rebuild::{Stage, Status};
+use crate::history::rebuild::{RebuildStatus, Stage};
 use anyhow::{Context, Result, bail};
 use serde::de::IgnoredAny;
 use serde_json::{Value as Json, json};
@@ -54,7 +54,7 @@ fn report_status(reported: Json, json: bool, out: &Out) -> Result<bool> {
         out.line(&reported.to_string());
         return Ok(failed);
     }
-    let status: Status = answer::of(reported)?;
+    let status: RebuildStatus = answer::of(reported)?;
     if status.kind.is_empty() {
         out.line("Nothing was rebuilt or verified since the agent started");
         return Ok(failed);
@@ -123,7 +123,7 @@ async fn watch(client: &Client, what: &str, json: bool, out: &Out) -> Result<Jso
     let mut stage = String::new();
     loop {
         let status = client.fetch(&path, &[]).await;
-        let status: Status =
+        let status: RebuildStatus =
             status.context("Error reading how far it is; it continues without being watched")?;
         if status.stage != stage {
             let begun = Stage::of(&status.stage);
@@ -152,7 +152,7 @@ async fn watch(client: &Client, what: &str, json: bool, out: &Out) -> Result<Jso
     }
 }
 
-fn ended(what: &str, status: Status) -> Result<Json> {
+fn ended(what: &str, status: RebuildStatus) -> Result<Json> {
     let hint = match Stage::of(&status.stage) {
         Some(Stage::Done) => return Ok(status.result.unwrap_or_default()),
         Some(Stage::Cancelled) => "run it again and it goes on where it was",

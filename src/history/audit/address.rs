@@ -19,18 +19,18 @@ pub(super) fn covered(address: &str, hide: Hide<'_>) -> String {
         // A password with such a sign in it, or one behind it: its end cannot be found.
         return format!("{before}{}", hidden(rest, hide));
     }
-    let mut reported = format!("{before}{}", place_of(place, hide));
+    let mut covered = format!("{before}{}", place_of(place, hide));
     let (query, fragment) = cut(tail, '#');
     if let Some(query) = query.strip_prefix('?') {
         let parameters: Vec<String> = query.split('&').map(|one| parameter(one, hide)).collect();
-        reported.push('?');
-        reported.push_str(&parameters.join("&"));
+        covered.push('?');
+        covered.push_str(&parameters.join("&"));
     }
     if let Some(fragment) = fragment {
-        reported.push('#');
-        reported.push_str(&hidden(fragment, hide));
+        covered.push('#');
+        covered.push_str(&hidden(fragment, hide));
     }
-    reported
+    covered
 }
 
 fn cut(text: &str, sign: char) -> (&str, Option<&str>) {
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn an_address_is_told_but_for_the_credentials_in_it() {
-        for (address, reported) in [
+        for (address, expected) in [
             ("https://example.com/app-1.2.tgz", ""),
             ("https://example.com/@team/app@1.2", ""),
             ("https://example.com:8443/team/app", ""),
@@ -144,10 +144,10 @@ mod tests {
                 "h/x?checksum=***",
             ),
         ] {
-            let wanted = if reported.is_empty() {
+            let wanted = if expected.is_empty() {
                 address
             } else {
-                reported
+                expected
             };
             assert_eq!(covered(address, &|_| "***".to_owned()), wanted, "{address}");
         }
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn nothing_of_a_password_is_told_whatever_is_wrong_with_the_address() {
-        for (address, reported) in [
+        for (address, expected) in [
             ("https://me:ca#nary@h", "https://***"),
             ("https://me:ca?nary@h", "https://***"),
             ("https://me:12?34@h/x", "https://***"),
@@ -171,7 +171,7 @@ mod tests {
         ] {
             assert_eq!(
                 covered(address, &|_| "***".to_owned()),
-                reported,
+                expected,
                 "{address}"
             );
         }
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn no_password_is_told_of_an_address_in_an_address_or_behind_a_host_that_is_none() {
-        for (address, reported) in [
+        for (address, expected) in [
             ("https://me:canary@h/x", "https://***@h/x"),
             (
                 "https://h/x?url=https://me:canary@b/y",
@@ -216,7 +216,7 @@ mod tests {
             ("http://[::1]/x?sshkey=can@ary", "http://[::1]/x?sshkey=***"),
         ] {
             let shown = covered(address, &|_| "***".to_owned());
-            assert_eq!(shown, reported, "{address}");
+            assert_eq!(shown, expected, "{address}");
         }
     }
 

@@ -11,7 +11,7 @@ use drover_projections::tables::{Allocs, Deployments, Evals, Jobs};
 use drover_projections::{StorageError, Table, View};
 
 use super::object::RowKey;
-use super::reports::{JobKey, Reports};
+use super::updates_by_cause::{JobKey, UpdatesByCause};
 use super::{AuditError, Trail};
 
 /// Events of one chain at most.
@@ -35,8 +35,8 @@ struct Link {
     cause: Option<u64>,
     /// The last event before it whose thing it is about.
     thing: Option<u64>,
-    /// Reports of several causes, those of this chain.
-    reports: Option<Reports>,
+    /// The updates of several causes that the event holds, those of this chain.
+    updates: Option<UpdatesByCause>,
 }
 
 /// The events of a chain.
@@ -70,16 +70,16 @@ impl Chain {
                 continue;
             };
             // What it followed from came before it, and is known by now.
-            let reports = Reports::of(trail.view(), &event)?
-                .map(|reports| reports.within(|cause| self.events.contains_key(&cause)));
+            let updates = UpdatesByCause::of(trail.view(), &event)?
+                .map(|updates| updates.within(|cause| self.events.contains_key(&cause)));
             let cause = event.envelope.and_then(|envelope| envelope.cause);
-            for next in followers(trail, index, reports.as_ref())? {
+            for next in followers(trail, index, updates.as_ref())? {
                 waiting.insert((next, Some(index)));
             }
             let link = Link {
                 cause,
                 thing: from,
-                reports,
+                updates,
             };
             self.events.insert(index, link);
         }
@@ -91,19 +91,19 @@ impl Chain {
         self.events.contains_key(&index)
     }
 
-    /// The reports of several causes that an event holds.
-    pub(super) fn reports(&self, index: u64) -> Option<&Reports> {
-        self.events.get(&index)?.reports.as_ref()
+    /// The updates of several causes that an event holds.
+    pub(super) fn updates(&self, index: u64) -> Option<&UpdatesByCause> {
+        self.events.get(&index)?.updates.as_ref()
     }
 
-    /// Which events each belongs to, and how; none for the first ones. Only reports that were
+    /// Which events each belongs to, and how; none for the first ones. Only updates that were
     /// gathered into one event belong to several.
     pub(super) fn parents(&self) -> BTreeMap<u64, Vec<(u64, LinkKind)>> {
         let before =
             |index: u64| move |parent: &u64| *parent < index && self.events.contains_key(parent);
         let parents = |index: u64, link: &Link| -> Vec<(u64, LinkKind)> {
-            if let Some(reports) = &link.reports {
-                let causes = reports.causes().filter(before(index));
+            if let Some(updates) = &link.updates {
+                let causes = updates.causes().filter(before(index));
                 let found: Vec<_> = causes.map(|cause| (cause, LinkKind::Cause)).collect();
                 if !found.is_empty() {
                     return found;
@@ -129,13 +129,13 @@ impl Chain {
 fn followers(
     trail: &Trail<'_>,
     index: u64,
-    reports: Option<&Reports>,
+    updates: Option<&UpdatesByCause>,
 ) -> Result<BTreeSet<u64>, AuditError> {
     let view = trail.view();
     let mut found = BTreeSet::new();
     for change in trail.changes(index)? {
-        let is_others = match reports {
-            Some(reports) => !reports.holds(view, &change, None)?,
+        let is_others = match updates {
+            Some(updates) => !updates.contains(view, &change, None)?,
             None => false,
         };
         if change.operation != Operation::Put || is_others {
@@ -187,14 +187,17 @@ fn evals_of(view: &View, change: &Change) -> Result<BTreeSet<u64>, StorageError>
 }
 
 /// The first events of the chains that the event at an index belongs to: several only where it
-/// holds reports of several. Of these those of `rows` count, if any are among them.
+/// holds updates of several. Of these those of `rows` count, if any are among them.
 pub(super) fn roots(
     trail: &Trail<'_>,
     index: u64,
     rows: &[RowKey],
 ) -> Result<BTreeSet<u64>, AuditError> {
     let (mut found, mut seen) = (BTreeSet::new(), BTreeSet::new());
-    let mut waiting = vec![(index, super::reports::jobs_of_rows(trail, index, rows)?)];
+    let mut waiting = vec![(
+        index,
+        super::updates_by_cause::jobs_of_rows(trail, index, rows)?,
+    )];
     while let Some((at, jobs)) = waiting.pop() {
         if !seen.insert(at) {
             continue;
@@ -212,8 +215,8 @@ pub(super) fn roots(
             continue;
         }
         for earlier in earlier {
-            let jobs = match is_report(trail, earlier)? {
-                true => super::reports::jobs_of(trail, at)?,
+            let jobs = match is_gathered(trail, earlier)? {
+                true => super::updates_by_cause::jobs_of(trail, at)?,
                 false => BTreeSet::new(),
             };
             waiting.push((earlier, jobs));
@@ -222,7 +225,8 @@ pub(super) fn roots(
     Ok(found)
 }
 
-fn is_report(trail: &Trail<'_>, index: u64) -> Result<bool, AuditError> {
+/// Whether an event may hold updates of several causes.
+fn is_gathered(trail: &Trail<'_>, index: u64) -> Result<bool, AuditError> {
     let event = trail.event(index)?;
     Ok(event.is_some_and(|event| {
         let gathered = [EventKind::AllocsUpdatedByClient, EventKind::EvalsUpserted];
@@ -239,9 +243,9 @@ fn before(
 ) -> Result<BTreeSet<u64>, AuditError> {
     let event = trail.event(index)?;
     if let Some(event) = &event
-        && let Some(reports) = Reports::of(trail.view(), event)?
+        && let Some(updates) = UpdatesByCause::of(trail.view(), event)?
     {
-        return Ok(reports.causes_of(rows, jobs));
+        return Ok(updates.causes_of(rows, jobs));
     }
     let cause = event.and_then(|event| event.envelope?.cause);
     if cause.is_some() {

@@ -76,8 +76,8 @@ fn parts(text: &str) -> impl Iterator<Item = (bool, &str)> {
 /// Whether all that a value says is covered by marks.
 pub(super) fn is_covered(value: &Value) -> bool {
     let all = |values: &mut dyn Iterator<Item = &Value>| {
-        let mut reported = values.filter(|value| !is_zero(value)).peekable();
-        reported.peek().is_some() && reported.all(is_covered)
+        let mut given = values.filter(|value| !is_zero(value)).peekable();
+        given.peek().is_some() && given.all(is_covered)
     };
     match value {
         Value::String(text) => {

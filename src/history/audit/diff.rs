@@ -34,7 +34,7 @@ pub struct Field {
     pub secret: bool,
 }
 
-/// The fields that changed, as many as were requested.
+/// The fields that changed, as many as the query wants.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Fields {
     /// They, in the order of their paths.
@@ -210,7 +210,7 @@ mod tests {
     use crate::history::record::redact::REDACTED;
     use serde_json::json;
 
-    fn reported(before: Value, after: Value) -> Vec<String> {
+    fn changed_fields(before: Value, after: Value) -> Vec<String> {
         let side = |value: Value| Some(value).filter(|value| !value.is_null());
         let (before, after) = (side(before), side(after));
         let fields = compare(before.as_ref(), after.as_ref(), 100);
@@ -241,7 +241,7 @@ mod tests {
             {"Name": "new", "Count": 0, "Tasks": []}, {"Name": "web", "Count": 3}],
             "Meta": {"a.b": "2", "c": ""}});
         assert_eq!(
-            reported(before, after),
+            changed_fields(before, after),
             [
                 r#"Meta[a.b]: "1" -> "2""#,
                 r#"Status: "pending" -> "running""#,
@@ -256,14 +256,14 @@ mod tests {
     fn a_row_that_comes_or_goes_shows_what_says_anything() {
         let row = json!({"ID": "x", "Empty": "", "Zero": 0, "In": {"A": null, "B": [1]}});
         assert_eq!(
-            reported(Value::Null, row.clone()),
+            changed_fields(Value::Null, row.clone()),
             [r#"ID: - -> "x""#, r#"In: - -> {"B":[1]}"#]
         );
         assert_eq!(
-            reported(row.clone(), Value::Null),
+            changed_fields(row.clone(), Value::Null),
             [r#"ID: "x" -> -"#, r#"In: {"B":[1]} -> -"#]
         );
-        assert!(reported(row.clone(), row).is_empty());
+        assert!(changed_fields(row.clone(), row).is_empty());
     }
 
     #[test]
@@ -272,14 +272,14 @@ mod tests {
         let list =
             |from: u32, to: u32| json!({"Events": (from..to).map(event).collect::<Vec<_>>()});
         assert_eq!(
-            reported(list(1, 3), list(2, 4)),
+            changed_fields(list(1, 3), list(2, 4)),
             [
                 r#"Events[0]: {"Time":1,"Type":"Started"} -> -"#,
                 r#"Events[1]: - -> {"Time":3,"Type":"Started"}"#,
             ]
         );
         assert_eq!(
-            reported(json!({"D": ["a"]}), json!({"D": ["a", "b"]})),
+            changed_fields(json!({"D": ["a"]}), json!({"D": ["a", "b"]})),
             [r#"D: ["a"] -> ["a","b"]"#]
         );
     }
@@ -287,17 +287,20 @@ mod tests {
     #[test]
     fn secrets_are_told_as_changed_and_never_shown() {
         let row = |secret: &str| json!({"ID": "x", "SecretID": secret});
-        assert_eq!(reported(row("\0old"), row("\0new")), ["SecretID: secret"]);
-        assert!(reported(row("\0old"), row("\0old")).is_empty());
-        assert_eq!(reported(row(""), row("\0new")), ["SecretID: secret"]);
         assert_eq!(
-            reported(Value::Null, json!({"Node": {"ID": "n", "SecretID": "\0s"}})),
+            changed_fields(row("\0old"), row("\0new")),
+            ["SecretID: secret"]
+        );
+        assert!(changed_fields(row("\0old"), row("\0old")).is_empty());
+        assert_eq!(changed_fields(row(""), row("\0new")), ["SecretID: secret"]);
+        assert_eq!(
+            changed_fields(Value::Null, json!({"Node": {"ID": "n", "SecretID": "\0s"}})),
             [format!(
                 r#"Node: - -> {{"ID":"n","SecretID":"{REDACTED}"}}"#
             )]
         );
         assert_eq!(
-            reported(json!({}), json!({"Secrets": {"user": "\0s", "none": ""}})),
+            changed_fields(json!({}), json!({"Secrets": {"user": "\0s", "none": ""}})),
             ["Secrets: secret"]
         );
     }
@@ -307,14 +310,14 @@ mod tests {
         let row = |user: &str, path: &str| json!({"Source": format!("a://\0{user}\0@h/{path}")});
         let shown = |path: &str| format!("\"a://{REDACTED}@h/{path}\"");
         assert_eq!(
-            reported(row("one", "x"), row("one", "y")),
+            changed_fields(row("one", "x"), row("one", "y")),
             [format!("Source: {} -> {}", shown("x"), shown("y"))]
         );
         assert_eq!(
-            reported(row("one", "x"), row("two", "x")),
+            changed_fields(row("one", "x"), row("two", "x")),
             ["Source: secret"]
         );
-        assert!(reported(row("one", "x"), row("one", "x")).is_empty());
+        assert!(changed_fields(row("one", "x"), row("one", "x")).is_empty());
     }
 
     #[test]

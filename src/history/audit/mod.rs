@@ -22,18 +22,18 @@ mod diff;
 mod entry;
 mod object;
 mod question;
-mod reported;
-mod reports;
-mod requested;
+mod resolve;
+mod touched;
 mod trace;
 mod trail;
+mod updates_by_cause;
 
 pub use between::{Between, Difference, RowPosition};
 pub use diff::{Field, Fields};
 pub use entry::{Detail, Entry, RowChange};
 pub use object::{Object, ObjectType};
 pub use question::{AuditPage, OutcomeFilter, Question};
-pub use reported::{TaskReport, Touched};
+pub use touched::{TaskReport, Touched};
 pub use trace::{Node, Tree, trace};
 pub use trail::{Eyes, LOOKS, Sees, Trail};
 

@@ -10,8 +10,9 @@ use drover_events::Actor;
 use serde::Serialize;
 
 use super::chain::{Chain, LinkKind};
-use super::reported::{Touched, touched};
-use super::reports::jobs_of;
+use super::resolve::ResolvedQuestion;
+use super::touched::{Touched, touched};
+use super::updates_by_cause::jobs_of;
 use super::{AuditError, Trail};
 use crate::history::record::reason;
 
@@ -22,13 +23,13 @@ const THINGS: usize = 32;
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct Tree {
-    /// What was requested: `event`, `request`, `evaluation`, `allocation`, `deployment` or `job`.
+    /// What the id names: `event`, `request`, `evaluation`, `allocation`, `deployment` or `job`.
     #[serde(rename = "Type")]
     pub kind: &'static str,
     /// Its whole id.
     #[serde(rename = "ID")]
     pub id: String,
-    /// The indexes of the events that were requested.
+    /// The indexes of the events that the id names.
     pub focus: Vec<u64>,
     /// Whether more events followed than are shown.
     pub truncated: bool,
@@ -86,15 +87,15 @@ fn is_false(flag: &bool) -> bool {
 /// # Errors
 /// Nothing of that name, several, or what cannot be read.
 pub fn trace(trail: &Trail<'_>, id: &str, namespace: &str) -> Result<Tree, AuditError> {
-    let requested = super::requested::resolve(trail, id, namespace)?;
+    let question = super::resolve::resolve(trail, id, namespace)?;
     let mut chain = Chain::default();
     let mut roots = BTreeSet::new();
-    for begin in requested.begins.iter() {
-        roots.extend(super::chain::roots(trail, *begin, &requested.rows)?);
+    for begin in question.begins.iter() {
+        roots.extend(super::chain::roots(trail, *begin, &question.rows)?);
     }
     chain.follow(trail, &roots)?;
     let parents = chain.parents();
-    let kept = kept(&parents, &requested);
+    let kept = kept(&parents, &question);
     let mut children: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     let mut roots = Vec::new();
     for index in &kept {
@@ -111,12 +112,12 @@ pub fn trace(trail: &Trail<'_>, id: &str, namespace: &str) -> Result<Tree, Audit
         chain: &chain,
         parents: &parents,
         children: &children,
-        rows: &requested.rows,
-        reported: BTreeSet::new(),
+        rows: &question.rows,
+        shown: BTreeSet::new(),
         nodes: 0,
         cut: false,
     };
-    let mut focus = requested.focus;
+    let mut focus = question.focus;
     if !trail.shows_all() {
         focus.retain(|index| chain.holds(*index));
     }
@@ -125,8 +126,8 @@ pub fn trace(trail: &Trail<'_>, id: &str, namespace: &str) -> Result<Tree, Audit
         .map(|root| build.node(root, None, None, 0))
         .collect::<Result<_, _>>()?;
     Ok(Tree {
-        kind: requested.kind,
-        id: requested.id,
+        kind: question.kind,
+        id: question.id,
         focus: focus.into_iter().collect(),
         truncated: chain.truncated || build.cut,
         roots,
@@ -135,14 +136,14 @@ pub fn trace(trail: &Trail<'_>, id: &str, namespace: &str) -> Result<Tree, Audit
 
 type Parents = BTreeMap<u64, Vec<(u64, LinkKind)>>;
 
-/// The events that are requested, all before them in the chain, and where wanted all after.
-fn kept(parents: &Parents, requested: &super::requested::ResolvedQuestion) -> BTreeSet<u64> {
-    let mut kept: BTreeSet<u64> = match requested.whole {
+/// The events that the id names, all before them in the chain, and where wanted all after.
+fn kept(parents: &Parents, question: &ResolvedQuestion) -> BTreeSet<u64> {
+    let mut kept: BTreeSet<u64> = match question.whole {
         true => parents.keys().copied().collect(),
-        false => requested.focus.iter().copied().collect(),
+        false => question.focus.iter().copied().collect(),
     };
     kept.retain(|index| parents.contains_key(index));
-    if requested.descendants {
+    if question.descendants {
         // Parents come before their children.
         for (index, above) in parents {
             if above.iter().any(|(parent, _)| kept.contains(parent)) {
@@ -172,9 +173,9 @@ struct Build<'a> {
     parents: &'a Parents,
     children: &'a BTreeMap<u64, Vec<u64>>,
     rows: &'a [super::object::RowKey],
-    /// The events that were shown; with the event they stand under for gathered reports, which
+    /// The events that were shown; with the event they stand under for gathered updates, which
     /// differ by it.
-    reported: BTreeSet<(u64, Option<u64>)>,
+    shown: BTreeSet<(u64, Option<u64>)>,
     nodes: usize,
     cut: bool,
 }
@@ -184,15 +185,15 @@ impl Build<'_> {
     fn things(&self, index: u64, above: Option<u64>) -> Result<(Vec<Touched>, usize), AuditError> {
         let view = self.trail.view();
         let mut changes = self.trail.changes(index)?;
-        // What was requested comes first.
-        let requested =
+        // The rows of the question come first.
+        let is_in_rows =
             |table: u16, key: &[u8]| self.rows.iter().any(|r| r.0 == table && r.1 == key);
-        changes.sort_by_key(|change| !requested(change.table, &change.key));
+        changes.sort_by_key(|change| !is_in_rows(change.table, &change.key));
         let (mut things, mut more) = (Vec::new(), 0);
-        let reports = self.chain.reports(index);
+        let updates = self.chain.updates(index);
         for change in &changes {
-            if let Some(reports) = reports
-                && !reports.holds(view, change, above)?
+            if let Some(updates) = updates
+                && !updates.contains(view, change, above)?
             {
                 continue;
             }
@@ -205,7 +206,7 @@ impl Build<'_> {
         Ok((things, more))
     }
 
-    /// The node of an event as it belongs to `above`: of reports that were gathered into one event
+    /// The node of an event as it belongs to `above`: of updates that were gathered into one event
     /// those that followed from it, and what came of them.
     fn node(
         &mut self,
@@ -218,8 +219,8 @@ impl Build<'_> {
         let event = self.trail.event(index)?;
         let (time, kind) = event.as_ref().map_or((0, ""), |e| (e.time, e.kind.name()));
         let begun = begun.unwrap_or(time);
-        let reports = self.chain.reports(index);
-        let again = !self.reported.insert((index, reports.and(above)));
+        let updates = self.chain.updates(index);
+        let again = !self.shown.insert((index, updates.and(above)));
         self.nodes += 1;
         let (things, more_things) = match again {
             true => (Vec::new(), 0),
@@ -232,8 +233,8 @@ impl Build<'_> {
                 self.cut = true;
                 break;
             }
-            if let (Some(reports), Some(above)) = (reports, above)
-                && !reports.leads_to(above, &jobs_of(self.trail, *child)?)
+            if let (Some(updates), Some(above)) = (updates, above)
+                && !updates.leads_to(above, &jobs_of(self.trail, *child)?)
             {
                 continue;
             }

@@ -9,7 +9,7 @@ use drover_projections::key::{Id, Key as _};
 use drover_projections::{Table, View};
 
 use super::AuditError;
-use super::entry::{Detail, Entry as Reported};
+use super::entry::{Detail, Entry as AuditEntry};
 use super::object::ObjectHistory;
 use super::question::{AuditPage, OutcomeFilter, Question};
 use crate::history::record::redact::Finder;
@@ -147,8 +147,8 @@ impl<'a> Trail<'a> {
     /// a snapshot.
     pub fn first(&self) -> u64 {
         let floor = self.view.position().floor;
-        let reported = if floor == 0 { 0 } else { floor + 1 };
-        reported.max(self.log.bounds().0)
+        let first = if floor == 0 { 0 } else { floor + 1 };
+        first.max(self.log.bounds().0)
     }
 
     /// The first event that is known and the Unix nanoseconds of it, where what came before was
@@ -227,7 +227,7 @@ impl<'a> Trail<'a> {
     pub fn answer<E: From<AuditError>>(
         &self,
         question: &Question,
-        mut take: impl FnMut(&Reported) -> Result<bool, E>,
+        mut take: impl FnMut(&AuditEntry) -> Result<bool, E>,
     ) -> Result<AuditPage, E> {
         let known = match &question.object {
             Some(object) => Some(object.find(self).map_err(E::from)?),
@@ -249,7 +249,7 @@ impl<'a> Trail<'a> {
                 break;
             }
             looks += 1;
-            let entry = self.reported(
+            let entry = self.entry_of(
                 &logged,
                 question,
                 (known.as_ref(), finder.as_ref()),
@@ -269,13 +269,13 @@ impl<'a> Trail<'a> {
 
     /// The entry of an event, if it is wanted; the number of changes whose visibility was checked
     /// is added to `read`, that of rows that were looked up is taken from `lookups`.
-    fn reported(
+    fn entry_of(
         &self,
         logged: &Logged,
         question: &Question,
         (known, finder): (Option<&ObjectHistory>, Option<&Finder<'_>>),
         (read, lookups): (&mut usize, &mut usize),
-    ) -> Result<Option<Reported>, AuditError> {
+    ) -> Result<Option<AuditEntry>, AuditError> {
         if !question.takes_kind(logged.kind) {
             return Ok(None);
         }
@@ -313,7 +313,7 @@ impl<'a> Trail<'a> {
             payload: question.detail.payload && (whole || self.shows_all()),
             ..question.detail
         };
-        let entry = Reported::new(
+        let entry = AuditEntry::new(
             (self.view, self.redactor),
             event,
             rejection.as_ref(),

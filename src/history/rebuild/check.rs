@@ -11,7 +11,7 @@ use super::switch::with_ending;
 use super::{RebuildError, RebuildProgress, Stage, at, forget_below, lock};
 use crate::history::replay::{self, ReplayError, StateAt};
 
-/// A comparison to be done.
+/// A verification to be done.
 #[derive(Clone, Debug)]
 pub struct Check<'a> {
     /// The log beside which the database was built; its lock is held.
@@ -28,7 +28,7 @@ pub struct Check<'a> {
     pub cancelled: &'a AtomicBool,
 }
 
-/// The result of a check.
+/// The result of a verification.
 #[derive(Clone, Debug)]
 pub struct Checked {
     /// The state of the database, with the digests it keeps.

@@ -204,8 +204,8 @@ pub fn unlike(
         return Ok(None);
     };
     let unlike = kept.iter().filter(|table| {
-        let reported = recorded.digests.get(&table.table);
-        reported.is_some_and(|reported| reported.as_ref() != table.digest.0)
+        let digest = recorded.digests.get(&table.table);
+        digest.is_some_and(|digest| digest.as_ref() != table.digest.0)
     });
     Ok(Some(unlike.map(|table| table.name).collect()))
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use drover_projections::{Fold, TableDigest};
 
-use super::mark::{self, Mark};
+use super::build_record::{self, BuildRecord};
 use super::{Compared, RebuildError, RebuildProgress, Stage, at};
 use crate::history::proof::{CheckpointFile, state_digest};
 use crate::history::replay::{self, ReplayError};
@@ -69,12 +69,12 @@ impl Folding<'_> {
         }
     }
 
-    /// Folds up to `last`, and compares on the way; what was compared goes into the mark.
+    /// Folds up to `last`, and compares on the way; what was compared goes into its record.
     pub(super) fn go_through(
         &mut self,
         mut stops: Vec<Stop>,
         last: u64,
-        (mark, work): (&mut Mark, &Path),
+        (record, work): (&mut BuildRecord, &Path),
         progress: &mut dyn FnMut(RebuildProgress),
     ) -> Result<(), RebuildError> {
         stops.retain(|stop| (self.next..=last).contains(&stop.index));
@@ -83,8 +83,8 @@ impl Folding<'_> {
             self.go_to(stop.index, last, progress)?;
             let compared = stop.compare(&self.fold.digests()?);
             self.fold.commit()?;
-            mark.compared.push(compared);
-            mark.write(work)?;
+            record.compared.push(compared);
+            record.write(work)?;
         }
         self.go_to(last, last, progress)
     }
@@ -124,14 +124,14 @@ impl Stop {
             Against::Old(old) => {
                 let pairs = old.iter().zip(new).filter(|(old, new)| old != new);
                 (
-                    mark::OLD,
+                    build_record::OLD,
                     pairs.map(|(old, _)| old.name.to_owned()).collect(),
                 )
             }
             Against::Checkpoint(state) if state_digest(new) == *state => {
-                (mark::CHECKPOINT, Vec::new())
+                (build_record::CHECKPOINT, Vec::new())
             }
-            Against::Checkpoint(_) => (mark::CHECKPOINT, vec!["all tables".to_owned()]),
+            Against::Checkpoint(_) => (build_record::CHECKPOINT, vec!["all tables".to_owned()]),
         };
         Compared {
             with: with.to_owned(),

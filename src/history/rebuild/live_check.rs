@@ -14,7 +14,7 @@ use crate::history::replay::{self, ReplayError, StateAt};
 use crate::history::reserve::DiskReserve;
 use crate::log::LogEngine;
 
-/// A comparison to be done beside a server that serves.
+/// A verification to be done beside a server that serves.
 pub struct LiveCheck<'a> {
     /// Where the database is at home.
     pub home: PathBuf,

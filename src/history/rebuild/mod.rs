@@ -22,11 +22,11 @@
 //!
 //! Start reading at [`Rebuild::run`].
 
+mod build_record;
 mod check;
 mod digests;
 mod folding;
 mod live_check;
-mod mark;
 mod materialise;
 mod online;
 mod shown;
@@ -43,22 +43,22 @@ use std::time::{Duration, Instant};
 use drover_migrations::schema::{self, LATEST, SchemaError};
 use drover_projections::{DatabaseOptions, Projections, Writer};
 
+pub use build_record::Compared;
 pub use check::{Check, Checked};
 pub use digests::{DigestCheck, DigestsChecked, unlike};
 pub use live_check::LiveCheck;
-pub use mark::Compared;
 pub use materialise::{Materialise, Materialised};
 pub use online::{Online, OnlineSettings};
 pub use shown::tables;
 pub(crate) use switch::finish_switch_locked;
 pub use switch::{beside, discard, finish_switch, kept, retire};
-pub use work::{Status, Work};
+pub use work::{RebuildRunner, RebuildStatus};
 
 use crate::error::chain;
 use crate::history::replay::{self, ReplayError, StateAt};
 use crate::log::{FileLayer, LogError, ReadOnlyLog, RealFiles};
+use build_record::BuildRecord;
 use folding::{Against, Folding, Pace, Stop};
-use mark::Mark;
 
 /// Why there is no new database.
 #[derive(Debug, thiserror::Error)]
@@ -162,7 +162,7 @@ impl From<LogError> for RebuildError {
     }
 }
 
-/// What a rebuild is doing, and how one ended.
+/// What a rebuild or a verification is doing, and how one ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     /// The log is folded: entries.
@@ -192,7 +192,7 @@ impl Stage {
         Self::Failed,
     ];
 
-    /// The text of a [`Status`]; it is text there since a later release may know others.
+    /// The text of a [`RebuildStatus`]; it is text there since a later release may know others.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -271,7 +271,10 @@ pub struct Rebuilt {
 impl Rebuilt {
     /// Whether the new tables are others than those that were in use.
     pub fn is_another(&self) -> bool {
-        let old = self.compared.iter().filter(|one| one.with == mark::OLD);
+        let old = self
+            .compared
+            .iter()
+            .filter(|one| one.with == build_record::OLD);
         old.into_iter().any(|one| !one.different.is_empty())
     }
 }
@@ -305,15 +308,15 @@ impl<'a> Rebuild<'a> {
         let began = Instant::now();
         let _lock = lock(&self.log_dir)?;
         finish_switch_locked(&self.live)?;
-        Mark::remove(&self.live)?;
+        BuildRecord::remove(&self.live)?;
         let log_dir = self.from.as_ref().unwrap_or(&self.log_dir);
         let log = replay::open(log_dir, None)?;
         let (old, old_unread) = self.old();
         let last = last(&log, old.as_ref())?;
         let work = switch::beside(&self.live);
-        let mut mark = Mark::take_up(&work, &log)?;
+        let mut record = BuildRecord::take_up(&work, &log)?;
         schema::prepare(&work, &self.options)?;
-        mark.write(&work)?;
+        record.write(&work)?;
         let (projections, writer) = Projections::open(&work, self.options.clone())?;
         let (fold, from) = replay::begin(log_dir, &log, writer, self.memory)?;
         let mut stops = Stop::signed(log_dir, last)?;
@@ -330,7 +333,7 @@ impl<'a> Rebuild<'a> {
             cancelled: self.cancelled,
             space: &|| Ok(()),
         };
-        folding.go_through(stops, last, (&mut mark, &work), progress)?;
+        folding.go_through(stops, last, (&mut record, &work), progress)?;
         let entries = folding.entries;
         let mut writer = folding.fold.finish()?;
         // What a reader looks up in the log must be in it.
@@ -341,12 +344,12 @@ impl<'a> Rebuild<'a> {
         projections.verify()?;
         let state = StateAt::of(&projections);
         drop(projections);
-        let compared = std::mem::take(&mut mark.compared);
+        let compared = std::mem::take(&mut record.compared);
         if let Some(forged) = compared.iter().find(|one| one.is_forged())
             && !self.force
         {
             // Built again from the start next time: something in it is wrong.
-            Mark::remove(&work)?;
+            BuildRecord::remove(&work)?;
             return Err(RebuildError::Forged {
                 index: forged.index,
             });

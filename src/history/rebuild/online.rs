@@ -15,8 +15,8 @@ use drover_projections::{
     DIGEST_EVERY, DatabaseOptions, Former, Projections, StorageError, Unswitched, Writer,
 };
 
+use super::build_record::{self, BuildRecord};
 use super::folding::{Against, Folding, Pace, Stop};
-use super::mark::{self, Mark};
 use super::switch::{self, Pointer};
 use super::{Compared, RebuildError, RebuildProgress, Rebuilt, Stage, at};
 use crate::history::replay::{self, ReplayError, StateAt};
@@ -119,11 +119,11 @@ impl Online<'_> {
         let began = Instant::now();
         let space = DiskReserve::of(work, self.settings.reserve + self.settings.memory as u64);
         space.check_for(self.projections.stats()?.files)?;
-        let mut mark = Mark::take_up(work, &**self.log())?;
+        let mut record = BuildRecord::take_up(work, &**self.log())?;
         schema::prepare(work, &self.options)?;
-        mark.write(work)?;
+        record.write(work)?;
         let (new, writer) = Projections::open(work, self.options.clone())?;
-        let build = || self.build(writer, (&mut mark, work), &space, progress);
+        let build = || self.build(writer, (&mut record, work), &space, progress);
         let mut built = give_way_and(build)?;
         self.check_signed(&built.compared, work)?;
         built.entries += self.catch_up(&mut built.writer, &space, progress)?;
@@ -132,13 +132,13 @@ impl Online<'_> {
         let handed = self.hand_over(built.writer, work)?;
         drop(new);
         switch::sync_dir(&self.home)?;
-        Mark::remove(work)?;
+        BuildRecord::remove(work)?;
         let kept = self.retire(handed.former, live)?;
         // So that a start has little to apply again.
         self.projections.flush()?;
         let mut compared = built.compared;
         compared.push(Compared {
-            with: mark::OLD.to_owned(),
+            with: build_record::OLD.to_owned(),
             index: handed.state.index,
             different: handed.different,
         });
@@ -158,7 +158,7 @@ impl Online<'_> {
     fn build(
         &self,
         writer: Writer,
-        (mark, work): (&mut Mark, &Path),
+        (record, work): (&mut BuildRecord, &Path),
         space: &DiskReserve,
         progress: &mut dyn FnMut(RebuildProgress),
     ) -> Result<Built, RebuildError> {
@@ -177,7 +177,7 @@ impl Online<'_> {
             cancelled: self.cancelled,
             space: &|| space.check(),
         };
-        folding.go_through(stops, last, (mark, work), progress)?;
+        folding.go_through(stops, last, (record, work), progress)?;
         while self.projections.applied_index() > last + FEW {
             last = self.projections.applied_index();
             folding.go_to(last, last, progress)?;
@@ -190,7 +190,7 @@ impl Online<'_> {
             writer,
             from,
             entries,
-            compared: std::mem::take(&mut mark.compared),
+            compared: std::mem::take(&mut record.compared),
         })
     }
 
@@ -209,7 +209,7 @@ impl Online<'_> {
         match forged {
             Some(forged) if !self.settings.force => {
                 // Built again from the start next time: something in it is wrong.
-                Mark::remove(work)?;
+                BuildRecord::remove(work)?;
                 Err(RebuildError::Forged {
                     index: forged.index,
                 })

@@ -176,7 +176,7 @@ fn a_rebuilt_database_equals_the_old_one_which_is_kept() {
     assert_eq!((rebuilt.from, rebuilt.entries), (0, 3_000));
     let with: Vec<_> = rebuilt.compared.iter().map(|one| &*one.with).collect();
     assert!(
-        with.contains(&mark::OLD) && with.contains(&mark::CHECKPOINT),
+        with.contains(&build_record::OLD) && with.contains(&build_record::CHECKPOINT),
         "{with:?}"
     );
     assert!(rebuilt.compared.iter().all(|one| one.different.is_empty()));
@@ -220,9 +220,13 @@ fn what_another_drover_began_is_begun_again() {
     let before = server.fill();
     let cancelled = AtomicBool::new(true);
     server.rebuild(&cancelled).run(&mut |_| ()).unwrap_err();
-    let mark = beside(&server.live()).join("rebuild.json");
-    let text = fs::read_to_string(&mark).unwrap();
-    fs::write(&mark, text.replace(crate::base::version::VERSION, "99.0.0")).unwrap();
+    let record = beside(&server.live()).join("rebuild.json");
+    let text = fs::read_to_string(&record).unwrap();
+    fs::write(
+        &record,
+        text.replace(crate::base::version::VERSION, "99.0.0"),
+    )
+    .unwrap();
     let rebuilt = server.run().unwrap();
     assert_eq!((rebuilt.from, rebuilt.state), (0, before));
 }

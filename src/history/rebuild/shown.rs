@@ -1,4 +1,4 @@
-//! What came of a rebuild or a comparison, and what a database holds, as JSON: the same from a
+//! What came of a rebuild or a verification, and what a database holds, as JSON: the same from a
 //! server and from the tools on a data directory.
 
 use std::path::Path;

@@ -8,7 +8,7 @@ use drover_projections::damage_mark;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::RebuildError;
-use super::mark::Mark;
+use super::build_record::BuildRecord;
 use crate::log::atomic_file;
 
 /// Where a new database is built beside one in use.
@@ -68,7 +68,7 @@ pub(super) fn retire_old(home: &Path, old: &Path) -> Result<PathBuf, RebuildErro
 }
 
 /// Finishes a switch that a server made while it served: the database in use comes home, the former
-/// one is set aside. Nothing where there is nothing to finish. Not beside a running server.
+/// one is retired. Nothing where there is nothing to finish. Not beside a running server.
 ///
 /// # Errors
 /// Files that cannot be moved: calling it again continues. [`RebuildError::Busy`] beside a server.
@@ -99,7 +99,7 @@ pub(crate) fn finish_switch_locked(home: &Path) -> Result<(), RebuildError> {
     if marks.0.exists() && named != home {
         fs::rename(&marks.0, &marks.1).map_err(RebuildError::file(&marks.0))?;
     }
-    Mark::remove(home)?;
+    BuildRecord::remove(home)?;
     let (first, second) = (beside(home), with_ending(&beside(home), "-2"));
     if second.exists() && !first.exists() {
         fs::rename(&second, &first).map_err(RebuildError::file(&second))?;
@@ -178,7 +178,7 @@ pub fn discard(live: &Path) -> Result<usize, RebuildError> {
     Ok(kept.len())
 }
 
-/// Sets the database aside, with the mark of its damage: the next one is new.
+/// Retires the database, with the mark of its damage: the next one is new.
 ///
 /// # Errors
 /// It cannot be renamed.
@@ -221,7 +221,7 @@ pub(super) fn switch(new: &Path, live: &Path) -> Result<Option<PathBuf>, Rebuild
         }
     };
     sync_dir(live)?;
-    Mark::remove(live)?;
+    BuildRecord::remove(live)?;
     forget_damage(live)?;
     Ok(retired)
 }

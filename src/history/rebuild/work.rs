@@ -1,5 +1,5 @@
-//! What a running server builds or compares at the moment, one thing at a time: callers can query
-//! how far it is, and can stop it.
+//! The rebuild or verification that a running server does: at most one at a time. Callers can query
+//! its progress, and can stop it.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,15 +15,15 @@ use serde_json::Value;
 use super::{RebuildError, RebuildProgress, Stage};
 use crate::error::{chain, panic_text};
 
-/// What is done, or was done last.
+/// Progress of the running or last rebuild or verification.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct Status {
+pub struct RebuildStatus {
     /// `rebuild` or `verify`; empty before the first.
     pub kind: String,
-    /// Whether it is being done now.
+    /// Whether it runs now.
     pub running: bool,
-    /// What it does: a [`Stage`]; empty before the first.
+    /// Its current stage, or how it ended: a [`Stage`]; empty before the first.
     pub stage: String,
     /// The index reached.
     pub at: u64,
@@ -39,46 +39,48 @@ pub struct Status {
     pub seconds: f64,
     /// Why it failed.
     pub error: String,
-    /// The result of the work.
+    /// Its result, where it succeeded.
     pub result: Option<Value>,
 }
 
-struct RunningWork {
-    status: Status,
+/// The running or last one.
+struct RebuildRun {
+    status: RebuildStatus,
     began: Instant,
 }
 
-/// The one place where a server's rebuilds and comparisons are done.
+/// Runs at most one rebuild or verification of a server at a time.
 #[derive(Default)]
-pub struct Work {
-    state: Mutex<Option<RunningWork>>,
+pub struct RebuildRunner {
+    state: Mutex<Option<RebuildRun>>,
     cancelled: Arc<AtomicBool>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// What is done on a thread of its own: it sees whether it is cancelled and reports its progress.
-pub(crate) type Job = Box<
+/// A rebuild or verification, run on a thread of its own: it is given the flag that cancels it, and
+/// what it reports its progress to.
+pub(crate) type RebuildFn = Box<
     dyn FnOnce(&AtomicBool, &mut (dyn FnMut(RebuildProgress) + Send)) -> Result<Value, RebuildError>
         + Send,
 >;
 
-impl Work {
-    /// Begins something; false while something else is being done.
+impl RebuildRunner {
+    /// Begins a rebuild or verification; false while another runs.
     ///
     /// # Errors
     /// No thread can be started.
-    pub fn begin(self: &Arc<Self>, kind: &str, job: Job) -> std::io::Result<bool> {
+    pub fn begin(self: &Arc<Self>, kind: &str, run: RebuildFn) -> std::io::Result<bool> {
         let mut thread = self.thread.lock();
         if self.status().running {
             return Ok(false);
         }
         self.cancelled.store(false, Ordering::Relaxed);
-        *self.state.lock() = Some(RunningWork {
-            status: Status {
+        *self.state.lock() = Some(RebuildRun {
+            status: RebuildStatus {
                 kind: kind.to_owned(),
                 running: true,
                 stage: Stage::Fold.as_str().to_owned(),
-                ..Status::default()
+                ..RebuildStatus::default()
             },
             began: Instant::now(),
         });
@@ -86,9 +88,9 @@ impl Work {
         let started = std::thread::Builder::new()
             .name("rebuild".to_owned())
             .spawn(move || {
-                let work = || job(&cancelled, &mut |progress| own.note(progress));
-                // The work has an end, also after a panic.
-                own.end(catch_unwind(AssertUnwindSafe(work)));
+                let guarded = || run(&cancelled, &mut |progress| own.note(progress));
+                // Its end is recorded after a panic too.
+                own.end(catch_unwind(AssertUnwindSafe(guarded)));
             });
         match started {
             Ok(started) => *thread = Some(started),
@@ -100,11 +102,11 @@ impl Work {
         Ok(true)
     }
 
-    /// How far it is.
-    pub fn status(&self) -> Status {
+    /// Progress of the running or last one.
+    pub fn status(&self) -> RebuildStatus {
         let state = self.state.lock();
         let Some(running) = &*state else {
-            return Status::default();
+            return RebuildStatus::default();
         };
         let mut status = running.status.clone();
         if status.running {
@@ -117,16 +119,16 @@ impl Work {
         status
     }
 
-    /// Requests that whatever is done stops.
+    /// Requests that what runs stops; does not wait for it.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
     }
 
-    /// Stops whatever is done, and waits for it. Not for a thread that serves others.
+    /// Stops what runs, and waits for its end. Not for a thread that serves others.
     pub fn stop(&self) {
         self.cancel();
         let thread = self.thread.lock().take();
-        // A panic of the thread was noted.
+        // `end` has already recorded a panic.
         let _ = thread.map(JoinHandle::join);
     }
 
@@ -152,7 +154,7 @@ impl Work {
                 tracing::info!(
                     kind = status.kind,
                     seconds = status.seconds,
-                    "tables are done"
+                    "rebuild finished"
                 );
             }
             Ok(Err(error)) => {
@@ -183,18 +185,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn work_that_panics_has_failed_and_other_work_can_begin() {
-        let work: Arc<Work> = Arc::default();
-        let begun = work.begin("rebuild", Box::new(|_, _| panic!("torn at {}", 7)));
+    fn a_rebuild_that_panics_has_failed_and_another_can_begin() {
+        let runner: Arc<RebuildRunner> = Arc::default();
+        let begun = runner.begin("rebuild", Box::new(|_, _| panic!("torn at {}", 7)));
         assert!(begun.unwrap());
-        work.stop();
-        let status = work.status();
+        runner.stop();
+        let status = runner.status();
         assert!(!status.running, "{status:?}");
         assert_eq!(status.stage, "failed");
         assert_eq!(status.error, "it panicked: torn at 7");
-        let begun = work.begin("verify", Box::new(|_, _| Ok(Value::Null)));
+        let begun = runner.begin("verify", Box::new(|_, _| Ok(Value::Null)));
         assert!(begun.unwrap());
-        work.stop();
-        assert_eq!(work.status().stage, "done");
+        runner.stop();
+        assert_eq!(runner.status().stage, "done");
     }
 }

@@ -164,13 +164,13 @@ impl Stage {
         }
     }
 
-    /// One look, and what it says is done.
+    /// The next steps are worked out and executed.
     async fn round(&self) -> Steps {
         let (_, steps, mut each) =
-            look_at(&self.direct.projections, DrainCache::default(), self.now).unwrap();
+            next_steps_if_due(&self.direct.projections, DrainCache::default(), self.now).unwrap();
         let drainer = Drainer::default();
         drainer
-            .take(&self.context(), steps.clone(), &mut each)
+            .execute(&self.context(), steps.clone(), &mut each)
             .await;
         assert_eq!(each.failed(), 0);
         steps
@@ -435,13 +435,14 @@ async fn a_drain_that_is_cancelled_moves_nothing_any_more() {
     stage.job("web", "service", 1, 1);
     let id = stage.place("web", 1, Some(true));
     stage.set(1, Some(drain(0)));
-    let (_, steps, _) = look_at(&stage.direct.projections, DrainCache::default(), NOW).unwrap();
+    let (_, steps, _) =
+        next_steps_if_due(&stage.direct.projections, DrainCache::default(), NOW).unwrap();
     assert_eq!(steps.moves.transitions.len(), 1);
     // The operator is faster than the event that was decided on.
     stage.set(1, None);
     let mut each = Each::default();
     Drainer::default()
-        .take(&stage.context(), steps, &mut each)
+        .execute(&stage.context(), steps, &mut each)
         .await;
     assert_eq!(each.failed(), 0, "it is no fault");
     assert!(!stage.moves(&id));
@@ -455,7 +456,8 @@ fn a_mark_is_guarded_by_the_nodes_it_was_decided_for() {
     stage.job("web", "service", 1, 1);
     stage.place("web", 1, Some(true));
     stage.set(1, Some(drain(0)));
-    let (_, steps, _) = look_at(&stage.direct.projections, DrainCache::default(), NOW).unwrap();
+    let (_, steps, _) =
+        next_steps_if_due(&stage.direct.projections, DrainCache::default(), NOW).unwrap();
     let stamp = crate::commands::Stamp {
         id: drover_events::EventId([1; 16]),
         now: NOW,
@@ -498,14 +500,17 @@ async fn the_reactor_reads_new_drains_and_says_what_it_did() {
     stage.place("web", 1, Some(true));
     let drainer = Drainer::default();
     let idle = drainer.activate(&stage.context()).await.unwrap();
-    assert_eq!((idle.sleep, &idle.status["Draining"]), (LONGEST, &0.into()));
+    assert_eq!(
+        (idle.sleep, &idle.status["Draining"]),
+        (MAX_SLEEP, &0.into())
+    );
     stage.set(1, Some(drain(HOUR)));
     let busy = drainer.activate(&stage.context()).await.unwrap();
     assert_eq!(
         (&busy.status["Draining"], &busy.status["Marked"]),
         (&1.into(), &1.into())
     );
-    assert!(busy.sleep <= LONGEST);
+    assert!(busy.sleep <= MAX_SLEEP);
 }
 
 /// A task that does not die, and a client that is out of contact, keep no drain from its end.
@@ -565,7 +570,7 @@ async fn a_node_that_changes_meanwhile_holds_up_no_other() {
         stage.set(on, Some(drain(-1)));
     }
     let (_, steps, mut each) =
-        look_at(&stage.direct.projections, DrainCache::default(), NOW).unwrap();
+        next_steps_if_due(&stage.direct.projections, DrainCache::default(), NOW).unwrap();
     assert_eq!(steps.moves.transitions.len(), 2);
     let mut again = node(1);
     again.meta.insert("a", "b".to_owned());
@@ -575,12 +580,12 @@ async fn a_node_that_changes_meanwhile_holds_up_no_other() {
     };
     stage.direct.command(&register).unwrap();
     let drainer = Drainer::default();
-    drainer.take(&stage.context(), steps, &mut each).await;
+    drainer.execute(&stage.context(), steps, &mut each).await;
     assert!(!stage.moves(&ids[0]) && stage.moves(&ids[1]));
     assert_eq!(
         stage.marked().await,
         1,
-        "it has its turn with the next look"
+        "it has its turn with the next steps"
     );
 }
 

@@ -1,11 +1,11 @@
 //! The drainer: moves what runs on draining nodes, and says when nothing is left.
 //!
-//! [`mod@look`] says from rows alone what is to be done; here it is done, in one event for all
+//! [`mod@steps`] says from rows alone what is to be done; here it is done, in one event for all
 //! nodes while none of them makes it fail. What is marked for migration the scheduler stops and
-//! places elsewhere; a drain is complete when the clients have reported that everything ended, or a
-//! while after its deadline.
+//! places elsewhere; a drain is complete when the clients have reported that everything ended, or
+//! one minute after its deadline.
 
-pub mod look;
+pub mod steps;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use drover_projections::{
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
-use self::look::{Steps, look};
+use self::steps::{Steps, next_steps};
 use super::each::Each;
 use super::runner::{Activation, Context, Failure, Reactor, Scope};
 use crate::commands::Command;
@@ -28,9 +28,9 @@ use crate::commands::node::CompleteDrains;
 use crate::error::Refusal;
 
 /// The longest sleep between two looks while nothing drains.
-const LONGEST: Duration = Duration::from_secs(60);
+const MAX_SLEEP: Duration = Duration::from_secs(60);
 /// What happens within this time is dealt with together.
-const TOGETHER: Duration = Duration::from_millis(100);
+const BATCH_DELAY: Duration = Duration::from_millis(100);
 /// How many drains end in one event.
 const BATCH: usize = 256;
 
@@ -48,11 +48,11 @@ struct DrainCache {
     movable: BTreeSet<(String, String)>,
     /// When it is to be looked again whatever happens, Unix nanoseconds.
     next: Option<i64>,
-    /// Whether a step was refused.
+    /// Whether a step failed.
     failed: bool,
-    /// Whether anything that changed concerns a drain.
-    concerns: bool,
-    /// How often it was looked.
+    /// Whether anything changed that may let a drain go on.
+    has_relevant_change: bool,
+    /// How often the next steps were worked out.
     looks: usize,
     /// How many nodes were read to know which of them drain.
     read: usize,
@@ -68,7 +68,7 @@ impl Follow for DrainCache {
     }
 
     fn all(&mut self, view: &View, each: &mut Each) -> Result<(), StorageError> {
-        self.concerns = true;
+        self.has_relevant_change = true;
         self.draining.clear();
         for node in view.scan::<Nodes>(Scan::all()) {
             self.read += 1;
@@ -83,7 +83,7 @@ impl Follow for DrainCache {
             self.read += 1;
             let node = each.look(id.as_str(), || view.get::<Nodes>(id.as_str()));
             let drains = node.flatten().is_some_and(|node| node.draining());
-            self.concerns |= match drains {
+            self.has_relevant_change |= match drains {
                 true => {
                     self.draining.insert(id.into_string());
                     true
@@ -92,10 +92,10 @@ impl Follow for DrainCache {
             };
         } else if let Some(id) = row.key_of::<Allocs>()
             && !self.draining.is_empty()
-            && !self.concerns
+            && !self.has_relevant_change
         {
             let alloc = each.look(id.as_str(), || view.get::<Allocs>(id.as_str()));
-            self.concerns = alloc.flatten().is_none_or(|alloc| {
+            self.has_relevant_change = alloc.flatten().is_none_or(|alloc| {
                 self.draining.contains(&alloc.node_id)
                     || self
                         .movable
@@ -106,19 +106,19 @@ impl Follow for DrainCache {
     }
 }
 
-/// Looks at the nodes that drain, where something happened that concerns them.
-fn look_at(
+/// Works out the next steps of the nodes that drain, where something relevant to them changed or is
+/// due.
+fn next_steps_if_due(
     projections: &Projections,
     mut known: DrainCache,
     wall: i64,
 ) -> Result<(DrainCache, Steps, Each), StorageError> {
     let view = projections.view();
     let mut each = Each::default();
-    known.concerns = false;
+    known.has_relevant_change = false;
     known.refresh(projections, &view, &mut each)?;
-    let concerns = known.concerns;
     let is_due = known.failed || known.next.is_some_and(|next| next <= wall);
-    if known.draining.is_empty() || !(concerns || is_due) {
+    if known.draining.is_empty() || !(known.has_relevant_change || is_due) {
         known.next = known.next.filter(|_| !known.draining.is_empty());
         let steps = Steps {
             next: known.next,
@@ -132,26 +132,26 @@ fn look_at(
         let node = each.look(id, || view.get::<Nodes>(id.as_str()));
         nodes.extend(node.flatten().filter(Node::draining));
     }
-    let steps = look(&view, &nodes, wall, &mut each);
+    let steps = next_steps(&view, &nodes, wall, &mut each);
     known.next = steps.next;
     known.movable.clone_from(&steps.movable);
     Ok((known, steps, each))
 }
 
 impl Drainer {
-    /// Does what is to be done: together, and where that is refused each by itself, so that what is
-    /// wrong with one keeps no other from its turn. What is refused then is looked at anew the next
+    /// Submits all steps of a kind in one command, and where that fails each by itself, so that one
+    /// node or job that fails holds up no other. What failed by itself is worked out anew the next
     /// time.
-    async fn take(&self, context: &Context, steps: Steps, each: &mut Each) {
+    async fn execute(&self, context: &Context, steps: Steps, each: &mut Each) {
         if !steps.moves.transitions.is_empty()
-            && let Some(error) = self.fails(context, steps.moves).await
+            && let Some(error) = self.submit_step(context, steps.moves).await
         {
             if error.concerns_all() {
                 return each.fail("drains", &error);
             }
-            for moves in steps.apart {
+            for moves in steps.individual {
                 let nodes = moves.nodes.keys().cloned().collect::<Vec<_>>().join(" ");
-                if let Some(error) = self.fails(context, moves).await {
+                if let Some(error) = self.submit_step(context, moves).await {
                     each.fail(&nodes, &error);
                 }
             }
@@ -160,7 +160,7 @@ impl Drainer {
             let together = CompleteDrains {
                 nodes: nodes.to_vec(),
             };
-            let Some(error) = self.fails(context, together).await else {
+            let Some(error) = self.submit_step(context, together).await else {
                 continue;
             };
             if error.concerns_all() {
@@ -170,14 +170,15 @@ impl Drainer {
                 let alone = CompleteDrains {
                     nodes: vec![node.clone()],
                 };
-                if let Some(error) = self.fails(context, alone).await {
+                if let Some(error) = self.submit_step(context, alone).await {
                     each.fail(&node.id, &error);
                 }
             }
         }
     }
 
-    async fn fails(&self, context: &Context, command: impl Command) -> Option<Refusal> {
+    /// Submits a command; answers why it failed.
+    async fn submit_step(&self, context: &Context, command: impl Command) -> Option<Refusal> {
         let done = context.proposer.submit(Arc::new(command), self.name());
         done.await.err()
     }
@@ -199,13 +200,13 @@ impl Reactor for Drainer {
 
     fn activate<'a>(&'a self, context: &'a Context) -> BoxFuture<'a, Result<Activation, Failure>> {
         Box::pin(async move {
-            tokio::time::sleep(TOGETHER).await;
+            tokio::time::sleep(BATCH_DELAY).await;
             let wall = context.clock.wall();
             let projections = Arc::clone(&context.projections);
-            // Where the look fails everything is read anew.
+            // Where this fails everything is read anew.
             let known = std::mem::take(&mut *self.known.lock());
-            let looked = move || look_at(&projections, known, wall);
-            let (known, steps, mut each) = tokio::task::spawn_blocking(looked).await??;
+            let worked_out = move || next_steps_if_due(&projections, known, wall);
+            let (known, steps, mut each) = tokio::task::spawn_blocking(worked_out).await??;
             let mut status = serde_json::json!({
                 "Draining": known.draining.len(),
                 "Marked": steps.moves.transitions.len(),
@@ -213,13 +214,13 @@ impl Reactor for Drainer {
             });
             *self.known.lock() = known;
             let next = steps.next;
-            self.take(context, steps, &mut each).await;
+            self.execute(context, steps, &mut each).await;
             self.known.lock().failed = each.failed() > 0;
             let sleep = match (each.failed(), next) {
-                (0, None) => LONGEST,
+                (0, None) => MAX_SLEEP,
                 (0, Some(next)) => {
                     let left = next.saturating_sub(wall).max(0).unsigned_abs();
-                    Duration::from_nanos(left).min(LONGEST)
+                    Duration::from_nanos(left).min(MAX_SLEEP)
                 }
                 _ => Duration::from_secs(1),
             };

@@ -178,7 +178,7 @@ impl<'a> Encoder<'a> {
         time: Option<i64>,
     ) -> Result<(), Failure> {
         let why = rejection.map(reason);
-        let reported = EventMessages {
+        let of_event = EventMessages {
             event,
             document: Document::of(event).became(Some(RecordedOutcome::of(why.as_deref()))),
             stamp: time.map(|time| time.div_euclid(1_000_000)),
@@ -189,7 +189,7 @@ impl<'a> Encoder<'a> {
         };
         if pieces.is_empty() {
             let routes = self.layout.routes(event, changes);
-            return self.report(&reported, reported.document, &routes);
+            return self.add_document(&of_event, of_event.document, &routes);
         }
         let routed = self.layout.pieces(&pieces, changes);
         let of = u32::try_from(routed.len())?;
@@ -208,17 +208,17 @@ impl<'a> Encoder<'a> {
             let document = Document {
                 part: Some(part),
                 payload: piece.map(|piece| Payload(&piece.event)),
-                ..reported.document
+                ..of_event.document
             };
-            self.report(&reported, document, &[route])?;
+            self.add_document(&of_event, document, &[route])?;
         }
         Ok(())
     }
 
     /// Adds a document to the topics it belongs to.
-    fn report(
+    fn add_document(
         &mut self,
-        reported: &EventMessages<'_>,
+        of_event: &EventMessages<'_>,
         document: Document<'_>,
         routes: &[Route],
     ) -> Result<(), Failure> {
@@ -228,11 +228,11 @@ impl<'a> Encoder<'a> {
         let start = self.bytes.len();
         self.write(&document)?;
         let mut mark = (document.outcome == Some("refused")).then_some(Mark::Rejected);
-        let size = self.size(reported.event, &document, routes, self.bytes.len() - start);
+        let size = self.size(of_event.event, &document, routes, self.bytes.len() - start);
         let brief;
         let mut document = document;
         if size > self.limit {
-            self.refuse_or_report_oversized(reported.event, size)?;
+            self.refuse_or_report_oversized(of_event.event, size)?;
             self.bytes.truncate(start);
             brief = Brief::of(&document);
             document = brief.marker(&document, size);
@@ -246,13 +246,13 @@ impl<'a> Encoder<'a> {
                 Some(Mark::Oversized) => cut(&route.namespace, BRIEF),
                 _ => Cow::Borrowed(route.namespace.as_str()),
             };
-            self.head(reported.event, &document, &namespace, mark);
+            self.head(of_event.event, &document, &namespace, mark);
             self.messages.push(Message {
                 topic: route.place,
                 key: route.key.clone(),
                 payload: start..self.bytes.len(),
                 headers: first..self.headers.len(),
-                stamp: reported.stamp,
+                stamp: of_event.stamp,
             });
         }
         Ok(())

@@ -142,7 +142,7 @@ impl Layout {
             }
         }
         let mut routed = Vec::with_capacity(pieces.len());
-        let mut reported: BTreeSet<(u8, String)> = BTreeSet::new();
+        let mut seen: BTreeSet<(u8, String)> = BTreeSet::new();
         let mut named: BTreeSet<(Topic, &str)> = BTreeSet::new();
         for piece in pieces.iter().filter(|piece| self.takes(piece.topic)) {
             let object = (piece.topic, piece.id.as_str());
@@ -157,7 +157,7 @@ impl Layout {
                 },
             };
             if self.takes_namespace(&route.namespace) {
-                reported.insert((route.place, route.key.clone()));
+                seen.insert((route.place, route.key.clone()));
                 routed.push(Routed {
                     route,
                     object,
@@ -169,7 +169,7 @@ impl Layout {
         for (object, change) in changed {
             let route = self.route(change, object.0);
             let wanted = self.takes(object.0) && self.takes_namespace(&route.namespace);
-            if wanted && reported.insert((route.place, route.key.clone())) {
+            if wanted && seen.insert((route.place, route.key.clone())) {
                 routed.push(Routed {
                     route,
                     object,

@@ -27,9 +27,9 @@ use super::runner::{Activation, Context, Failure, Reactor, Scope};
 use crate::commands::job::LaunchPeriodic;
 
 /// The longest sleep: the clock on the wall may be set meanwhile.
-const LONGEST: Duration = Duration::from_secs(10);
+const MAX_SLEEP: Duration = Duration::from_secs(10);
 /// What happens to jobs within this time is dealt with together.
-const TOGETHER: Duration = Duration::from_millis(20);
+const BATCH_DELAY: Duration = Duration::from_millis(20);
 /// When a job has another turn whose launch was refused, nanoseconds.
 const AGAIN: i64 = 1_000_000_000;
 /// How many launches one activation requests, and how many at a time.
@@ -220,7 +220,7 @@ impl Reactor for PeriodicDispatcher {
 
     fn activate<'a>(&'a self, context: &'a Context) -> BoxFuture<'a, Result<Activation, Failure>> {
         Box::pin(async move {
-            tokio::time::sleep(TOGETHER).await;
+            tokio::time::sleep(BATCH_DELAY).await;
             let wall = context.clock.wall();
             let projections = Arc::clone(&context.projections);
             // Where the look fails everything is read anew.
@@ -233,8 +233,8 @@ impl Reactor for PeriodicDispatcher {
             self.launch(context, found.due, &mut each).await;
             let failed = each.failed() - before;
             let left = |next: i64| next.saturating_sub(context.clock.wall()).max(0);
-            let sleep = found.next.map_or(LONGEST, |next| {
-                Duration::from_nanos(left(next).unsigned_abs()).min(LONGEST)
+            let sleep = found.next.map_or(MAX_SLEEP, |next| {
+                Duration::from_nanos(left(next).unsigned_abs()).min(MAX_SLEEP)
             });
             // What failed is due, and has its next turn after a while.
             let sleep = match each.failed() {

@@ -200,7 +200,7 @@ impl Blocked {
         freed
     }
 
-    /// Evaluations that were blocked because their plans were refused too often.
+    /// Evaluations that were blocked because their plans were rejected too often.
     pub fn unblock_failed(&mut self) -> Vec<Evaluation> {
         let mut freed = Vec::new();
         self.jobs.retain(|_, eval| {
@@ -453,8 +453,8 @@ mod tests {
             eval.failed_tg_allocs.insert("g", metric);
             tracker.block(eval);
         }
-        let reported = by_job(&tracker);
-        assert_eq!((reported.len(), reported[0].1), (SHOWN, 1_199));
+        let shown = by_job(&tracker);
+        assert_eq!((shown.len(), shown[0].1), (SHOWN, 1_199));
     }
 
     #[test]

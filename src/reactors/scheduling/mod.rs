@@ -97,7 +97,7 @@ pub struct SchedulingShared {
     core: Mutex<Core>,
     ready: Condvar,
     plans: PlanQueue,
-    /// Evaluations whose plans were refused.
+    /// Evaluations whose plans were rejected.
     again: Mutex<VecDeque<worker::EvalItem>>,
     /// How many evaluations are on their way to their end.
     unfinished: AtomicUsize,
@@ -139,7 +139,7 @@ impl SchedulingShared {
 
     /// How many more evaluations may be taken: none while plans pile up.
     fn space(&self) -> usize {
-        match self.plans.len() < worker::PLANS {
+        match self.plans.len() < worker::MAX_WAITING_PLANS {
             true => worker::UNFINISHED.saturating_sub(self.unfinished.load(Ordering::Acquire)),
             false => 0,
         }
@@ -312,8 +312,8 @@ pub enum StartError {
     Thread(#[from] std::io::Error),
 }
 
-/// How often what was refused too often is tried again.
-const RETRY_REFUSED: i64 = 60_000_000_000;
+/// How often evaluations are tried again whose plans were rejected too often.
+const RETRY_REJECTED: i64 = 60_000_000_000;
 /// How long the follower sleeps at most.
 const LONGEST_SLEEP: Duration = Duration::from_secs(5);
 
@@ -370,7 +370,7 @@ fn step(shared: &SchedulingShared, retried: &mut i64) -> Result<Step, StorageErr
     let view = shared.projections.view();
     core.catch_up(&view, now)?;
     core.broker.tick(now);
-    if now - *retried >= RETRY_REFUSED {
+    if now - *retried >= RETRY_REJECTED {
         *retried = now;
         for eval in core.blocked.unblock_failed() {
             core.broker.enqueue(eval, now);

@@ -55,7 +55,7 @@ pub struct Prepared {
     /// The events, in order.
     pub events: Vec<Decided>,
     /// Nodes whose part of the plan does not fit any more.
-    pub refused: BTreeSet<String>,
+    pub rejected_nodes: BTreeSet<String>,
     /// The allocations it says something about.
     pub allocs: Vec<String>,
     /// The slots it is noted on as in flight.
@@ -107,13 +107,13 @@ pub fn prepare(core: &mut Core, mut request: PlanRequest, now: i64) -> Prepared 
                 }
                 Ok(None) => {}
                 Err(why) => {
-                    tracing::debug!(node, why, eval = %request.eval.id, "plan refused for node");
-                    prepared.refused.insert(node.to_owned());
+                    tracing::debug!(node, why, eval = %request.eval.id, "plan rejected for node");
+                    prepared.rejected_nodes.insert(node.to_owned());
                 }
             }
         }
     }
-    if request.outcome.plan.all_at_once && !prepared.refused.is_empty() {
+    if request.outcome.plan.all_at_once && !prepared.rejected_nodes.is_empty() {
         return prepared;
     }
     make_events(core, request, after, now, &mut prepared);
@@ -266,9 +266,9 @@ fn names(alloc: &Allocation) -> usize {
     own + tasks + ports.map(|port| 2 * port.label.len()).sum::<usize>()
 }
 
-/// What continues of a plan: nothing on nodes that refused their part.
-fn items_of(plan: &mut Plan, refused: &BTreeSet<String>) -> Vec<Item> {
-    let fits = |node: &str| !refused.contains(node);
+/// What continues of a plan: nothing on nodes whose part was rejected.
+fn items_of(plan: &mut Plan, rejected_nodes: &BTreeSet<String>) -> Vec<Item> {
+    let fits = |node: &str| !rejected_nodes.contains(node);
     let stops = std::mem::take(&mut plan.stops).into_iter();
     let stops = stops.filter(|stop| fits(&stop.alloc.node_id));
     let victims = std::mem::take(&mut plan.preemptions).into_iter();
@@ -303,12 +303,12 @@ fn make_events(
         ..
     } = request;
     let mut plan = outcome.plan;
-    let items = items_of(&mut plan, &prepared.refused);
-    if items.is_empty() && !prepared.refused.is_empty() {
+    let items = items_of(&mut plan, &prepared.rejected_nodes);
+    if items.is_empty() && !prepared.rejected_nodes.is_empty() {
         return;
     }
     let parts = parts_of(core.cache.cluster(), items, plan.all_at_once, prepared);
-    let full = prepared.refused.is_empty() && !prepared.cut_short;
+    let full = prepared.rejected_nodes.is_empty() && !prepared.cut_short;
     let plan_id = uuid::Uuid::new_v4().to_string();
     let decision = DecisionInputs::from(inputs);
     let mut first = Some((

@@ -1,10 +1,10 @@
 //! The plan queue: plans are checked one after the other, in the order of their priority, and
 //! proceed to be committed without waiting for the one before.
 //!
-//! Each is guarded by the ids of those in flight that it builds on. If one of them is refused, no
-//! mark equals its id and what was built on it fails by itself. No plan is checked then until all
-//! that were in flight have landed: a plan that builds on one that is bound to fail would fail as
-//! well, and its evaluation would run out of attempts.
+//! Each is guarded by the ids of those in flight that it builds on (node marks). If one of them is
+//! rejected, no node's mark equals its id and what was built on it is rejected too. No plan is
+//! checked then until all that were in flight have ended: a plan that builds on one that is bound
+//! to be rejected would be rejected as well, and its evaluation would run out of attempts.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -21,14 +21,14 @@ use tokio::sync::{Notify, Semaphore, oneshot};
 
 use super::SchedulingShared;
 use super::plan_check::{PlanRequest, Prepared, prepare};
-use super::worker::PLANS;
+use super::worker::MAX_WAITING_PLANS;
 use crate::error::Refusal;
 use crate::error::chain;
 use crate::proposer::decided::{Decided, PendingOutcome, Propose};
 use crate::telemetry::took;
 
 /// How many plans may be in flight.
-pub(super) const DEPTH: u32 = 16;
+pub(super) const MAX_IN_FLIGHT: u32 = 16;
 
 /// What became of a plan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,8 +37,6 @@ pub struct PlanAnswer {
     pub full: bool,
     /// Some of it is.
     pub progress: bool,
-    /// The index to look at next.
-    pub index: u64,
 }
 
 type Answer = oneshot::Sender<Result<PlanAnswer, Refusal>>;
@@ -48,8 +46,9 @@ type Answer = oneshot::Sender<Result<PlanAnswer, Refusal>>;
 pub struct PlanQueue {
     waiting: Mutex<Waiting>,
     arrived: Notify,
-    /// One was refused, and others that build on it may be in flight.
-    refused: AtomicBool,
+    /// No plan is checked before all in flight have ended: one was rejected, and others that build
+    /// on it may be in flight.
+    drain_first: AtomicBool,
 }
 
 #[derive(Default)]
@@ -104,13 +103,13 @@ impl PlanQueue {
     }
 }
 
-/// Works the queue off until it is dropped. A panic goes back to the submitter; the queue
-/// continues.
+/// Checks and proposes plans until scheduling stops. The submitter of a plan that panics gets no
+/// answer; the queue continues.
 pub(super) async fn run(shared: Arc<SchedulingShared>) {
-    let depth = Arc::new(Semaphore::new(DEPTH as usize));
+    let permits = Arc::new(Semaphore::new(MAX_IN_FLIGHT as usize));
     loop {
-        let turn = AssertUnwindSafe(turn(&shared, &depth)).catch_unwind();
-        match turn.await {
+        let proposed = AssertUnwindSafe(propose_next(&shared, &permits)).catch_unwind();
+        match proposed.await {
             Ok(true) => {}
             Ok(false) => return,
             Err(_) => tracing::error!("a plan panicked"),
@@ -118,22 +117,23 @@ pub(super) async fn run(shared: Arc<SchedulingShared>) {
     }
 }
 
-/// Sends the next plan on its way. Answers whether there is a next turn.
-async fn turn(shared: &Arc<SchedulingShared>, depth: &Arc<Semaphore>) -> bool {
+/// Waits for the next plan, checks it and proposes it; a task awaits its outcomes. False once
+/// scheduling has stopped.
+async fn propose_next(shared: &Arc<SchedulingShared>, permits: &Arc<Semaphore>) -> bool {
     let (request, answer) = shared.plans.next().await;
-    if shared.plans.len() + 1 == PLANS {
-        // There is capacity for a plan again.
+    if shared.plans.len() + 1 == MAX_WAITING_PLANS {
+        // Workers paused while the queue was full.
         shared.changed();
     }
-    if shared.plans.refused.swap(false, Ordering::AcqRel) {
+    if shared.plans.drain_first.swap(false, Ordering::AcqRel) {
         // Waits for all that are in flight.
-        drop(depth.acquire_many(DEPTH).await);
+        drop(permits.acquire_many(MAX_IN_FLIGHT).await);
     }
-    let Ok(permit) = Arc::clone(depth).acquire_owned().await else {
+    let Ok(permit) = Arc::clone(permits).acquire_owned().await else {
         return false;
     };
     if shared.is_stopped() {
-        // There is capacity because what is in flight is no longer waited for.
+        // The permit may be of a plan whose task was dropped with the rest, and did not end.
         return false;
     }
     let (eval, token) = (request.eval.id.clone(), request.token);
@@ -145,7 +145,7 @@ async fn turn(shared: &Arc<SchedulingShared>, depth: &Arc<Semaphore>) -> bool {
             return true;
         }
     };
-    let flight = Flight {
+    let in_flight = InFlightPlan {
         shared: Arc::clone(shared),
         eval,
         token,
@@ -154,16 +154,16 @@ async fn turn(shared: &Arc<SchedulingShared>, depth: &Arc<Semaphore>) -> bool {
         ids: prepared.events.iter().map(|event| event.id).collect(),
     };
     took("nomad.nomad.plan.evaluate", began);
-    let refused = !prepared.refused.is_empty() || prepared.cut_short;
-    if !prepared.refused.is_empty() {
-        let nodes = prepared.refused.len() as u64;
+    let partial = !prepared.rejected_nodes.is_empty() || prepared.cut_short;
+    if !prepared.rejected_nodes.is_empty() {
+        let nodes = prepared.rejected_nodes.len() as u64;
         metrics::counter!("nomad.nomad.plan.node_rejected").increment(nodes);
     }
     let began = Instant::now();
-    let launched = launch(&*shared.proposer, prepared.events, refused).await;
+    let proposed = propose_plan(&*shared.proposer, prepared.events, partial).await;
     shared.tasks.spawn(async move {
         let _permit = permit;
-        let result = flight.land(launched).await;
+        let result = in_flight.await_outcomes(proposed).await;
         took("nomad.nomad.plan.apply", began);
         let _ = answer.send(result);
     });
@@ -181,34 +181,37 @@ fn checked(shared: &SchedulingShared, request: PlanRequest) -> Result<Prepared, 
     Ok(prepare(&mut core, request, now))
 }
 
-/// A plan whose events are queued.
-struct Launched {
+/// A plan whose events are queued at the proposer.
+struct ProposedPlan {
     pending: Vec<PendingOutcome>,
+    /// Why an event could not be queued; those after it were not tried.
     failed: Option<Refusal>,
-    refused: bool,
+    /// Whether the events are only a part of what the evaluation wanted.
+    partial: bool,
 }
 
-async fn launch(proposer: &dyn Propose, events: Vec<Decided>, refused: bool) -> Launched {
-    let mut launched = Launched {
+async fn propose_plan(proposer: &dyn Propose, events: Vec<Decided>, partial: bool) -> ProposedPlan {
+    let mut proposed = ProposedPlan {
         pending: Vec::with_capacity(events.len()),
         failed: None,
-        refused,
+        partial,
     };
     for event in events {
         match proposer.queue(event).await {
-            Ok(pending) => launched.pending.push(pending),
+            Ok(pending) => proposed.pending.push(pending),
             Err(error) => {
-                launched.failed = Some(error);
+                proposed.failed = Some(error);
                 break;
             }
         }
     }
-    launched
+    proposed
 }
 
-/// A plan on its way. However it ends, it is taken out of what is in flight: what stayed there
-/// would be waited for by every later plan on its nodes.
-struct Flight {
+/// A plan in flight. However it ends, its entries are removed from `Core::in_flight`: one that
+/// stayed would guard every later plan on its node by a mark that the node never gets, and all of
+/// them would be rejected.
+struct InFlightPlan {
     shared: Arc<SchedulingShared>,
     eval: String,
     token: u64,
@@ -217,22 +220,21 @@ struct Flight {
     ids: Vec<EventId>,
 }
 
-impl Flight {
-    /// Waits for all of it.
-    async fn land(self, launched: Launched) -> Result<PlanAnswer, Refusal> {
+impl InFlightPlan {
+    /// Waits for the outcomes of all its events.
+    async fn await_outcomes(self, proposed: ProposedPlan) -> Result<PlanAnswer, Refusal> {
         let mut answer = PlanAnswer {
-            full: !launched.refused,
-            ..PlanAnswer::default()
+            full: !proposed.partial,
+            progress: false,
         };
-        let mut failed = launched.failed;
-        for pending in launched.pending {
+        let mut failed = proposed.failed;
+        for pending in proposed.pending {
             match pending.await {
                 Ok(outcome) => {
-                    answer.index = answer.index.max(outcome.index);
                     if let Some(rejection) = outcome.rejection {
-                        tracing::debug!(eval = %self.eval, ?rejection, "plan refused");
+                        tracing::debug!(eval = %self.eval, ?rejection, "plan rejected");
                         answer.full = false;
-                        self.shared.plans.refused.store(true, Ordering::Release);
+                        self.shared.plans.drain_first.store(true, Ordering::Release);
                     } else {
                         answer.progress = true;
                     }
@@ -241,14 +243,14 @@ impl Flight {
             }
         }
         if failed.is_some() {
-            // What builds on it is bound to fail as well.
-            self.shared.plans.refused.store(true, Ordering::Release);
+            // What builds on it is bound to be rejected.
+            self.shared.plans.drain_first.store(true, Ordering::Release);
         }
         failed.map_or(Ok(answer), Err)
     }
 }
 
-impl Drop for Flight {
+impl Drop for InFlightPlan {
     fn drop(&mut self) {
         let now = self.shared.clock.now();
         let mut core = self.shared.core.lock();
@@ -269,7 +271,7 @@ impl Drop for Flight {
                 core.in_flight.remove(slot);
             }
         }
-        // Its evaluation may have been taken back in the meantime; then this is not waited for.
+        // The broker may have taken the evaluation back meanwhile; then there is nothing to resume.
         let _ = core.broker.resume(&self.eval, self.token, now);
     }
 }

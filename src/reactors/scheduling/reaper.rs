@@ -70,8 +70,8 @@ fn is_there(shared: &SchedulingShared, eval: &Evaluation) -> bool {
     eval.create_index == 0 && matches!(row(), Ok(Some(_)))
 }
 
-/// Has system jobs looked at that a node's coming missed; where that cannot be requested now, it is
-/// requested with the next look, or after a while, as in [`write_evals`].
+/// Submits the evaluation of system jobs that were overlooked when a node came; where that fails it
+/// is submitted again, at once or after a while, as in [`write_evals`].
 pub(super) async fn look_again(shared: &SchedulingShared, mut one: Retry<EvaluateOverlooked>) {
     if let Err(error) = submit(shared, one.what.clone()).await {
         if one.is_news() {
@@ -130,7 +130,7 @@ pub(super) fn reap(
 
 fn cancel(mut eval: Evaluation, why: String, now: i64) -> Evaluation {
     eval.status = eval::CANCELED.to_owned();
-    // What it could not place is no longer wanted, or reported by another evaluation.
+    // What it could not place is no longer wanted, or counted by another evaluation.
     eval.queued_allocations = Default::default();
     eval.status_description = why;
     eval.modify_time = now;

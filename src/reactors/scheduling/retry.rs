@@ -8,7 +8,7 @@ use drover_projections::unreadable;
 /// Between the first try in vain and the second, nanoseconds.
 const FIRST: i64 = 5_000_000_000;
 /// Between two tries at the most.
-const LONGEST: i64 = 300_000_000_000;
+const MAX_PAUSE: i64 = 300_000_000_000;
 
 /// Something to be written, and how it went so far.
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ impl<T> Retry<T> {
     /// The same, which waits until it is tried again.
     #[must_use]
     pub fn later(self, now: i64) -> Self {
-        let pause = self.pause.saturating_mul(2).clamp(FIRST, LONGEST);
+        let pause = self.pause.saturating_mul(2).clamp(FIRST, MAX_PAUSE);
         Self {
             pause,
             due: now.saturating_add(pause),

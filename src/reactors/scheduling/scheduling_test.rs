@@ -436,7 +436,7 @@ async fn a_plan_that_is_all_or_nothing_is_refused_whole_where_a_part_does_not_fi
         }];
         request.outcome.plan.all_at_once = all_at_once;
         let prepared = prepare(&mut core, request, 1);
-        assert!(prepared.refused.contains("no such node"));
+        assert!(prepared.rejected_nodes.contains("no such node"));
         assert_eq!(prepared.events.is_empty(), all_at_once);
         assert_eq!(
             prepared.slots.is_empty(),

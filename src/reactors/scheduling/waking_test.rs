@@ -33,13 +33,15 @@ async fn nobody_is_woken_in_a_backlog_for_what_cannot_be_taken() {
         .collect();
     let busy = |stage: &Stage| {
         let status = stage.scheduling.status();
-        status.plans >= worker::PLANS && status.followed >= stage.direct.projections.applied_index()
+        status.plans >= worker::MAX_WAITING_PLANS
+            && status.followed >= stage.direct.projections.applied_index()
     };
     // So many plans are in flight, one waits for its turn, and the others for that one.
     let is_full = |stage: &Stage| {
         let unfinished = stage.scheduling.shared.unfinished.load(Ordering::SeqCst);
         let waiting = stage.scheduling.status().plans;
-        waiting >= worker::PLANS && unfinished - waiting == plan_queue::DEPTH as usize + 1
+        waiting >= worker::MAX_WAITING_PLANS
+            && unfinished - waiting == plan_queue::MAX_IN_FLIGHT as usize + 1
     };
     stage.wait(is_full).await;
     stage.wait(busy).await;
@@ -148,8 +150,8 @@ async fn nothing_waits_for_what_is_in_flight_when_scheduling_ends() {
     for number in 0..60 {
         stage.register(&format!("job-{number}"), 1);
     }
-    stage.direct.holds(plan_queue::DEPTH as usize).await;
-    let waits = |stage: &Stage| stage.scheduling.status().plans >= worker::PLANS;
+    stage.direct.holds(plan_queue::MAX_IN_FLIGHT as usize).await;
+    let waits = |stage: &Stage| stage.scheduling.status().plans >= worker::MAX_WAITING_PLANS;
     stage.wait(waits).await;
     let Stage { direct, scheduling } = stage;
     let shared = Arc::downgrade(&scheduling.shared);
@@ -159,7 +161,7 @@ async fn nothing_waits_for_what_is_in_flight_when_scheduling_ends() {
     direct.release();
     let view = direct.projections.view();
     let placed = view.scan::<Allocs>(Scan::all()).count();
-    assert_eq!(placed, plan_queue::DEPTH as usize);
+    assert_eq!(placed, plan_queue::MAX_IN_FLIGHT as usize);
 }
 
 /// A status call waits for readers of the tables, and no other call waits with it.
@@ -231,7 +233,7 @@ async fn what_was_refused_too_often_is_tried_again_each_minute_and_not_sooner() 
     let mut retried = shared.clock.now();
     step(shared, &mut retried).unwrap();
     assert_eq!(ready_and_blocked(), (0, 1), "a minute is not over");
-    retried -= RETRY_REFUSED;
+    retried -= RETRY_REJECTED;
     step(shared, &mut retried).unwrap();
     assert_eq!(ready_and_blocked(), (1, 0));
     // The next minute begins.

@@ -1,7 +1,7 @@
 //! Workers: threads that take an evaluation and run the scheduler on it.
 //!
 //! Tasks commit the results: a worker continues with the next evaluation while the plan of the last
-//! one is on its way. A plan that was refused, in whole or in part, brings its evaluation back to
+//! one is on its way. A plan that was rejected, in whole or in part, brings its evaluation back to
 //! the workers.
 
 use std::sync::Arc;
@@ -34,12 +34,12 @@ const IDLE: Duration = Duration::from_millis(500);
 /// How many evaluations may be on their way to their end.
 pub(super) const UNFINISHED: usize = 128;
 /// How many plans may wait for their check before workers pause.
-pub(super) const PLANS: usize = 4;
+pub(super) const MAX_WAITING_PLANS: usize = 4;
 /// How long a plan waits for the cluster's first key, which signs what it places (KR-03), before
 /// its evaluation is worked on again; nanoseconds.
 const NO_KEY: i64 = 250_000_000;
 
-/// Why an evaluation could not be seen through.
+/// Why an evaluation could not be finished.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkError {
     /// The state could not be read.
@@ -67,7 +67,7 @@ impl From<Refusal> for WorkError {
 pub(super) struct EvalItem {
     eval: Evaluation,
     token: u64,
-    /// How often its plan was refused as a whole.
+    /// How often its plan was rejected as a whole.
     failures: u32,
 }
 
@@ -346,7 +346,7 @@ async fn commit_and_finish(mut held: EvalLease, request: Request) {
     held.end(ended);
 }
 
-/// Plans of this evaluation were refused too often.
+/// Plans of this evaluation were rejected too often.
 async fn abandon(
     shared: &SchedulingShared,
     item: &EvalItem,
@@ -409,6 +409,5 @@ async fn conclude(
     Ok(PlanAnswer {
         full,
         progress: false,
-        index: outcome.index,
     })
 }

@@ -9,22 +9,34 @@ use crate::engine::txn::{Ctx, Txn};
 use crate::query;
 use crate::tables::jobs::Jobs;
 
-/// Looks at a job's status again and writes it if it moved. `live`: an allocation that this event
-/// wrote is not terminal. `evals_deleted`: a job of which nothing is left was there before.
-pub(crate) fn refresh(
+/// What an event did that bears on the status of a job beyond the rows there are.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct JobTouch {
+    /// It wrote an allocation of the job that is not terminal.
+    pub(crate) live: bool,
+    /// It deleted evaluations: a job of which nothing is left is dead, not pending.
+    pub(crate) evals_deleted: bool,
+}
+
+/// Derives a job's status again and writes it if it changed.
+pub(crate) fn refresh(txn: &mut Txn<'_>, ctx: &Ctx, key: (&str, &str)) -> Result<(), Refused> {
+    refresh_after(txn, ctx, key, JobTouch::default())
+}
+
+/// The same after an event that wrote allocations or deleted evaluations.
+pub(crate) fn refresh_after(
     txn: &mut Txn<'_>,
     ctx: &Ctx,
     (namespace, id): (&str, &str),
-    live: bool,
-    evals_deleted: bool,
+    touch: JobTouch,
 ) -> Result<(), Refused> {
     let Some(known) = txn.get::<Jobs>((namespace, id))? else {
         return Ok(());
     };
-    let now = if live {
+    let now = if touch.live {
         status::RUNNING
     } else {
-        derive(txn, &known, evals_deleted)?
+        derive(txn, &known, touch.evals_deleted)?
     };
     if known.status == now {
         return Ok(());

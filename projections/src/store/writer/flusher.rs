@@ -32,22 +32,22 @@ struct Requested {
 #[derive(Default)]
 struct Over {
     is: Mutex<bool>,
-    reported: Condvar,
+    changed: Condvar,
 }
 
 /// Notifies that the flush is over when it is dropped, after a panic too.
-struct Reports(Arc<Over>);
+struct NotifyOnDrop(Arc<Over>);
 
-impl Drop for Reports {
+impl Drop for NotifyOnDrop {
     fn drop(&mut self) {
         *self.0.is.lock() = true;
-        self.0.reported.notify_all();
+        self.0.changed.notify_all();
     }
 }
 
 impl Requested {
-    /// What became of it, once its thread is over. A panic was said, and the next flush finds what
-    /// is wrong.
+    /// What became of it, once its thread is over. A panic was printed, and the next flush finds
+    /// what is wrong.
     fn end(self) -> Result<(), StorageError> {
         self.thread.join().unwrap_or(Ok(()))
     }
@@ -56,7 +56,7 @@ impl Requested {
     fn wait(&self, most: Duration) -> bool {
         let mut over = self.over.is.lock();
         self.over
-            .reported
+            .changed
             .wait_while_for(&mut over, |over| !*over, most);
         *over
     }
@@ -71,7 +71,7 @@ impl Flusher {
             return false;
         }
         let (its, over) = (Arc::clone(db), Arc::<Over>::default());
-        let reports = Reports(Arc::clone(&over));
+        let notify_on_drop = NotifyOnDrop(Arc::clone(&over));
         #[cfg(test)]
         let gate = Arc::clone(&self.gate);
         let thread = std::thread::Builder::new().name("projections-flush".to_owned());
@@ -82,7 +82,7 @@ impl Flusher {
             false => thread,
         };
         let requested = thread.spawn(move || {
-            let _reports = reports;
+            let _notify_on_drop = notify_on_drop;
             #[cfg(test)]
             let _open = gate.lock();
             its.flush(whole)

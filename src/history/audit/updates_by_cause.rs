@@ -1,9 +1,9 @@
-//! One event that holds the reports of many allocations, taken apart by what each followed from.
+//! One event that holds updates of many rows, taken apart by the event that each followed from.
 //!
-//! Servers gather the reports of clients into one event; each update names the event that requested
-//! it. Evaluations that are no longer needed are ended together as well, each following from what
-//! made it. In a cause chain only those belong that followed from something in it, and what they
-//! brought.
+//! Servers gather the reports of clients into one event; each update names the event that caused
+//! it. Evaluations that are no longer needed are ended together as well, each following from the
+//! event that created it. A cause chain keeps only the updates whose cause is in the chain, and
+//! their consequences.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,34 +20,34 @@ use super::{AuditError, Trail};
 /// A job: namespace and id.
 pub(super) type JobKey = (String, String);
 
-/// The reports of an event that followed from several others.
+/// The updates of an event that followed from several others, by the index of their cause.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Reports(BTreeMap<u64, ReportPart>);
+pub(super) struct UpdatesByCause(BTreeMap<u64, CauseUpdates>);
 
-/// What followed from one event.
+/// The updates that followed from one event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct ReportPart {
+struct CauseUpdates {
     /// Keys of allocations.
     allocs: BTreeSet<Vec<u8>>,
     jobs: BTreeSet<JobKey>,
 }
 
-impl Reports {
-    /// The reports of an event, if it holds some with more than one cause.
+impl UpdatesByCause {
+    /// The updates of an event, if they have more than one cause.
     pub(super) fn of(view: &View, event: &Recorded) -> Result<Option<Self>, StorageError> {
-        let reported = match event.envelope.as_ref().map(|e| (&e.event, e.cause)) {
-            Some((Event::AllocsUpdatedByClient(reported), _)) => reported,
-            Some((Event::EvalsUpserted(ended), None)) => {
-                return Self::of_evals(view, &ended.evals, event.index);
+        let reports = match event.envelope.as_ref().map(|e| (&e.event, e.cause)) {
+            Some((Event::AllocsUpdatedByClient(reports), _)) => reports,
+            Some((Event::EvalsUpserted(upserted), None)) => {
+                return Self::of_evals(view, &upserted.evals, event.index);
             }
             _ => return Ok(None),
         };
-        let causes: BTreeSet<u64> = reported.updates.iter().map(|update| update.cause).collect();
+        let causes: BTreeSet<u64> = reports.updates.iter().map(|update| update.cause).collect();
         if causes.len() < 2 {
             return Ok(None);
         }
-        let mut parts: BTreeMap<u64, ReportPart> = BTreeMap::new();
-        for update in &reported.updates {
+        let mut parts: BTreeMap<u64, CauseUpdates> = BTreeMap::new();
+        for update in &reports.updates {
             let part = parts.entry(update.cause).or_default();
             let alloc = view.get_at::<Allocs>(update.id.as_str(), event.index)?;
             part.jobs
@@ -65,7 +65,7 @@ impl Reports {
         evals: &[Evaluation],
         index: u64,
     ) -> Result<Option<Self>, StorageError> {
-        let mut parts: BTreeMap<u64, ReportPart> = BTreeMap::new();
+        let mut parts: BTreeMap<u64, CauseUpdates> = BTreeMap::new();
         for eval in evals {
             let mut cause = 0;
             for id in [&eval.id, &eval.previous_eval] {
@@ -83,27 +83,27 @@ impl Reports {
         Ok(several.then_some(Self(parts)))
     }
 
-    /// The events that they followed from.
+    /// The causes: the events that the updates followed from.
     pub(super) fn causes(&self) -> impl Iterator<Item = u64> + '_ {
         self.0.keys().copied().filter(|cause| *cause > 0)
     }
 
-    /// Keeps what followed from events of a chain, if anything did.
-    pub(super) fn within(mut self, known: impl Fn(u64) -> bool) -> Self {
-        if self.causes().any(&known) {
-            self.0.retain(|cause, _| known(*cause));
+    /// Keeps the updates whose cause is in a chain, or all where none of their causes is.
+    pub(super) fn within(mut self, in_chain: impl Fn(u64) -> bool) -> Self {
+        if self.causes().any(&in_chain) {
+            self.0.retain(|cause, _| in_chain(*cause));
         }
         self
     }
 
-    /// The causes of the reports on some rows or jobs; all causes where no report is on them.
+    /// The causes of the updates of some rows or jobs; all causes where no update is of them.
     pub(super) fn causes_of(&self, rows: &[RowKey], jobs: &BTreeSet<JobKey>) -> BTreeSet<u64> {
-        let of_row = |part: &ReportPart| {
+        let of_row = |part: &CauseUpdates| {
             let mut allocs = rows.iter().filter(|(table, _)| *table == Allocs::ID);
             allocs.any(|(_, key)| part.allocs.contains(key))
         };
-        let of_job = |part: &ReportPart| !part.jobs.is_disjoint(jobs);
-        for test in [&of_row as &dyn Fn(&ReportPart) -> bool, &of_job] {
+        let of_job = |part: &CauseUpdates| !part.jobs.is_disjoint(jobs);
+        for test in [&of_row as &dyn Fn(&CauseUpdates) -> bool, &of_job] {
             let found: BTreeSet<u64> = self
                 .0
                 .iter()
@@ -117,15 +117,16 @@ impl Reports {
         self.causes().collect()
     }
 
-    /// Whether a change belongs to what followed from one event, or from any that is kept.
-    pub(super) fn holds(
+    /// Whether a change belongs to the updates of one cause, or of any that is kept. A change of
+    /// a row that belongs to no job always does.
+    pub(super) fn contains(
         &self,
         view: &View,
         change: &Change,
         cause: Option<u64>,
     ) -> Result<bool, StorageError> {
         let parts = || {
-            let of = |(own, _): &(&u64, &ReportPart)| cause.is_none_or(|cause| **own == cause);
+            let of = |(own, _): &(&u64, &CauseUpdates)| cause.is_none_or(|cause| **own == cause);
             self.0.iter().filter(of).map(|(_, part)| part)
         };
         if change.table == Allocs::ID {
@@ -137,7 +138,8 @@ impl Reports {
         })
     }
 
-    /// Whether a later event is about a job of what followed from one event.
+    /// Whether a later event about `jobs` can follow from the updates of one cause: it is about a
+    /// job of theirs, or about no job.
     pub(super) fn leads_to(&self, cause: u64, jobs: &BTreeSet<JobKey>) -> bool {
         let part = self.0.get(&cause);
         part.is_some_and(|part| jobs.is_empty() || !part.jobs.is_disjoint(jobs))
@@ -161,8 +163,8 @@ pub(super) fn jobs_of_rows(
 ) -> Result<BTreeSet<JobKey>, AuditError> {
     let mut jobs = BTreeSet::new();
     for change in trail.changes(index)? {
-        let is_requested = |row: &RowKey| row.0 == change.table && *row.1 == *change.key;
-        if rows.iter().any(is_requested) {
+        let is_in_rows = |row: &RowKey| row.0 == change.table && *row.1 == *change.key;
+        if rows.iter().any(is_in_rows) {
             jobs.extend(job_of(trail.view(), &change)?);
         }
     }

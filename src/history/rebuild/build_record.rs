@@ -1,4 +1,4 @@
-//! The mark in a database that is being built: which program builds it, from which log, and what
+//! The record in a database that is being built: which program builds it, from which log, and what
 //! was compared so far.
 
 use std::fs;
@@ -40,7 +40,7 @@ impl Compared {
 /// What lies in a database that is being built.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub(super) struct Mark {
+pub(super) struct BuildRecord {
     version: String,
     schema: u32,
     epoch: String,
@@ -51,11 +51,11 @@ fn path(database: &Path) -> PathBuf {
     database.join("rebuild.json")
 }
 
-impl Mark {
-    /// The mark of the database that a rebuild continues with: one that this program began from
+impl BuildRecord {
+    /// The record of the database that a rebuild continues with: one that this program began from
     /// this log, or else a new one in an empty directory.
-    pub(super) fn take_up(work: &Path, log: &dyn ReadableLog) -> Result<Mark, RebuildError> {
-        let wanted = Mark {
+    pub(super) fn take_up(work: &Path, log: &dyn ReadableLog) -> Result<BuildRecord, RebuildError> {
+        let wanted = BuildRecord {
             version: VERSION.to_owned(),
             schema: LATEST.0,
             epoch: hex::encode(log.epoch().id),
@@ -67,7 +67,7 @@ impl Mark {
             Err(error) => return Err(RebuildError::file(work)(error)),
         };
         let Some(text) = text else {
-            // Without a mark it is the former database, which was replaced, or one that was
+            // Without a record it is the former database, which was replaced, or one that was
             // refused.
             if work.exists() {
                 let retired = unused(work);
@@ -75,8 +75,8 @@ impl Mark {
             }
             return Ok(wanted);
         };
-        let found: Mark = serde_json::from_slice(&text).unwrap_or_default();
-        let same = Mark {
+        let found: BuildRecord = serde_json::from_slice(&text).unwrap_or_default();
+        let same = BuildRecord {
             compared: found.compared.clone(),
             ..wanted.clone()
         };
@@ -87,13 +87,13 @@ impl Mark {
         Ok(wanted)
     }
 
-    /// Writes the mark.
+    /// Writes the record.
     pub(super) fn write(&self, work: &Path) -> Result<(), RebuildError> {
         let text = serde_json::to_vec_pretty(self).unwrap_or_default();
         atomic_file::put(&path(work), &text).map_err(RebuildError::file(work))
     }
 
-    /// Removes the mark, if it exists: no build is running there any more.
+    /// Removes the record, if it exists: no build is running there any more.
     pub(super) fn remove(database: &Path) -> Result<(), RebuildError> {
         match fs::remove_file(path(database)) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

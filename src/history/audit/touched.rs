@@ -177,7 +177,7 @@ fn tasks(versions: &Versions) -> Vec<TaskReport> {
         let list = state.and_then(|state| state.get("Events")?.as_array());
         list.cloned().unwrap_or_default()
     };
-    let mut reported = Vec::new();
+    let mut added = Vec::new();
     for (task, state) in &after {
         let known = events(before.get(task));
         for event in events(Some(state)) {
@@ -186,7 +186,7 @@ fn tasks(versions: &Versions) -> Vec<TaskReport> {
             }
             let event = Some(event);
             let message = [text(&event, "DisplayMessage"), text(&event, "Message")];
-            reported.push(TaskReport {
+            added.push(TaskReport {
                 task: task.clone(),
                 kind: text(&event, "Type").to_owned(),
                 time: event
@@ -201,8 +201,8 @@ fn tasks(versions: &Versions) -> Vec<TaskReport> {
             });
         }
     }
-    reported.sort_by_key(|reported| reported.time);
-    reported
+    added.sort_by_key(|event| event.time);
+    added
 }
 
 #[cfg(test)]
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_change_is_told_in_few_words() {
-        let reported = |table, before: Value, after: Value| {
+        let words = |table, before: Value, after: Value| {
             let side = |value: Value| Some(value).filter(|value| !value.is_null());
             let versions = Versions {
                 before: side(before),
@@ -222,17 +222,17 @@ mod tests {
         };
         let eval = |status: &str| json!({"Status": status, "TriggeredBy": "job-register"});
         assert_eq!(
-            reported(Evals::ID, Value::Null, eval("pending")),
+            words(Evals::ID, Value::Null, eval("pending")),
             "pending, because of job-register"
         );
         assert_eq!(
-            reported(Evals::ID, eval("pending"), eval("complete")),
+            words(Evals::ID, eval("pending"), eval("complete")),
             "pending -> complete"
         );
-        assert_eq!(reported(Evals::ID, eval("pending"), Value::Null), "deleted");
+        assert_eq!(words(Evals::ID, eval("pending"), Value::Null), "deleted");
         let job = |version, status: &str| json!({"Version": version, "Status": status});
         assert_eq!(
-            reported(Jobs::ID, job(0, "running"), job(1, "pending")),
+            words(Jobs::ID, job(0, "running"), job(1, "pending")),
             "version 0 -> 1, running -> pending"
         );
         let alloc = |client: &str, healthy: Value| {
@@ -240,7 +240,7 @@ mod tests {
                 "DeploymentStatus": {"Healthy": healthy}})
         };
         assert_eq!(
-            reported(
+            words(
                 Allocs::ID,
                 alloc("pending", Value::Null),
                 alloc("running", json!(true))
@@ -261,18 +261,11 @@ mod tests {
                 event("Setup", 2)
             ])),
         };
-        let reported: Vec<_> = tasks(&versions)
+        let shown: Vec<_> = tasks(&versions)
             .into_iter()
-            .map(|reported| {
-                (
-                    reported.task,
-                    reported.kind,
-                    reported.time,
-                    reported.message,
-                )
-            })
+            .map(|event| (event.task, event.kind, event.time, event.message))
             .collect();
         let one = |kind: &str, time| ("t".to_owned(), kind.to_owned(), time, "m".to_owned());
-        assert_eq!(reported, [one("Setup", 2), one("Started", 3)]);
+        assert_eq!(shown, [one("Setup", 2), one("Started", 3)]);
     }
 }

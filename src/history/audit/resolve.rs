@@ -1,4 +1,4 @@
-//! What the id that a trace is requested by names.
+//! What the id of a trace names.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ const SHORT: usize = 8;
 /// Pages of events that are searched for a request, newest first.
 const PAGES: usize = 5;
 
-/// What was requested, found.
+/// What an id was found to name.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ResolvedQuestion {
     /// What sort of thing it is.
@@ -94,7 +94,7 @@ pub(super) fn resolve(
     Err(AuditError::unknown(view, text))
 }
 
-/// What can be requested, in the order in which an id is understood.
+/// What an id can name, in the order in which an id is understood.
 const SORTS: [&str; 6] = ["event", "alloc", "eval", "deployment", "job", "request"];
 
 fn event(

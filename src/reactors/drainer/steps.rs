@@ -23,7 +23,7 @@ use crate::reactors::each::Each;
 const COALESCE: i64 = 5_000_000_000;
 /// How long after the deadline the ends of what was stopped are waited for: a task that does not
 /// die keeps no drain from its end.
-const LAST: i64 = 60_000_000_000;
+const PATIENCE: i64 = 60_000_000_000;
 /// How many allocations of a group may be on the move where its job does not say.
 const MAX_PARALLEL: i64 = 1;
 
@@ -32,8 +32,8 @@ const MAX_PARALLEL: i64 = 1;
 pub struct Steps {
     /// The allocations that are to move, with an evaluation of each of their jobs.
     pub moves: DrainAllocs,
-    /// The same, each job's of each node by itself: how it is requested where all together fail.
-    pub apart: Vec<DrainAllocs>,
+    /// The same, each job's of each node by itself: how they are submitted where all together fail.
+    pub individual: Vec<DrainAllocs>,
     /// The nodes on which nothing is left.
     pub done: Vec<DrainedNode>,
     /// The next deadline, Unix nanoseconds.
@@ -58,14 +58,14 @@ fn last_moment(node: &Node, drain: &DrainStrategy) -> Option<i64> {
             drain.started_at.0.max(updated)
         }
     };
-    Some(from.saturating_add(LAST))
+    Some(from.saturating_add(PATIENCE))
 }
 
 /// Whether the end of an allocation is no longer waited for: it was marked to stop, and its client
 /// is out of contact, or its time is over.
 fn is_given_up(alloc: &AllocRow, late: bool) -> bool {
-    let reported = is_marked(alloc) || alloc.desired_status != desired::RUN;
-    reported && (late || alloc.client_status == client::UNKNOWN)
+    let stops = is_marked(alloc) || alloc.desired_status != desired::RUN;
+    stops && (late || alloc.client_status == client::UNKNOWN)
 }
 
 /// Whether an allocation that runs is to move and does not know it yet.
@@ -77,9 +77,9 @@ fn is_marked(alloc: &AllocRow) -> bool {
     alloc.desired_transition.migrate == Some(true)
 }
 
-/// Looks at the nodes that drain; `now` is the time on the wall, Unix nanoseconds. A node or a job
-/// that cannot be read keeps no other from its turn.
-pub fn look(view: &View, nodes: &[Node], now: i64, each: &mut Each) -> Steps {
+/// Works out the next steps of the nodes that drain; `now` is the time on the wall, Unix
+/// nanoseconds. A node or a job that cannot be read holds up no other.
+pub fn next_steps(view: &View, nodes: &[Node], now: i64, each: &mut Each) -> Steps {
     let drains = || nodes.iter().filter_map(|node| node.drain_strategy.as_ref());
     let one_is_due = drains().any(|drain| is_forced(drain, now));
     let horizon = if one_is_due {
@@ -112,11 +112,11 @@ pub fn look(view: &View, nodes: &[Node], now: i64, each: &mut Each) -> Steps {
         }
     });
     round.steps.next = next.min();
-    round.steps.apart = round.apart.into_values().collect();
+    round.steps.individual = round.individual.into_values().collect();
     round.steps
 }
 
-/// One look.
+/// The steps in the making.
 #[derive(Default)]
 struct Round {
     steps: Steps,
@@ -125,7 +125,7 @@ struct Round {
     /// What may move a few at a time, by job and allocation, with the index of its node.
     movable: BTreeMap<(String, String), BTreeMap<String, u64>>,
     /// What was marked, by job and node.
-    apart: BTreeMap<(JobKey, String), DrainAllocs>,
+    individual: BTreeMap<(JobKey, String), DrainAllocs>,
 }
 
 type JobKey = (String, String);
@@ -195,7 +195,10 @@ impl Round {
         };
         let key = (row.namespace.clone(), row.job_id.clone());
         let part = (key.clone(), row.node_id.clone());
-        for moves in [&mut self.steps.moves, self.apart.entry(part).or_default()] {
+        for moves in [
+            &mut self.steps.moves,
+            self.individual.entry(part).or_default(),
+        ] {
             moves.transitions.insert(row.id.clone(), request.clone());
             moves.nodes.insert(row.node_id.clone(), node_index);
         }
@@ -259,7 +262,7 @@ impl Round {
         };
         self.steps.moves.evals.push(made());
         let of_job = (key.0.to_owned(), key.1.to_owned());
-        let parts = self.apart.range_mut((of_job.clone(), String::new())..);
+        let parts = self.individual.range_mut((of_job.clone(), String::new())..);
         for (_, moves) in parts.take_while(|((job, _), _)| *job == of_job) {
             moves.evals.push(made());
         }
@@ -269,7 +272,7 @@ impl Round {
     /// Nothing of a job moves yet.
     fn forget(&mut self, key: (&str, &str)) {
         let moves = &mut self.steps.moves;
-        self.apart.retain(|(job, _), part| {
+        self.individual.retain(|(job, _), part| {
             let stays = (job.0.as_str(), job.1.as_str()) != key;
             if !stays {
                 moves
@@ -286,11 +289,11 @@ impl Round {
 /// Whether an allocation stays where it is and its health is known: well, or not well within its
 /// `healthy_deadline`. An allocation of unknown health is waited for.
 fn has_known_health(alloc: &AllocRow) -> bool {
-    let reported = alloc
+    let is_known = alloc
         .deployment_status
         .as_ref()
         .is_some_and(|status| status.healthy.is_some());
-    reported && !alloc.terminal_status() && !is_marked(alloc)
+    is_known && !alloc.terminal_status() && !is_marked(alloc)
 }
 
 /// How many of a group may be sent away, of which so many are well or given up; `None`: all, as
