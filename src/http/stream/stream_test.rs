@@ -416,11 +416,11 @@ async fn what_is_of_our_own_weighs_and_is_kept_nowhere_where_it_is_big() {
         StreamPage::render(source, range, needs, &clouds).unwrap()
     };
     let alone = |index: u64| (index, index);
-    assert!(rendered(alone(indexes[0])).weight() > 50_000);
+    assert!(rendered(alone(indexes[0])).memory_bytes() > 50_000);
     let page = rendered((indexes[0], indexes[3]));
-    assert_eq!((page.upto, page.absent), (indexes[1], false));
+    assert_eq!((page.upto, page.too_big), (indexes[1], false));
     let big = rendered(alone(indexes[3]));
-    assert!(big.absent && big.weight() < 1_000);
+    assert!(big.too_big && big.memory_bytes() < 1_000);
     server.stop().await;
 }
 
