@@ -89,7 +89,7 @@ fn trail<'a>(
         true => Eyes::All,
         false => Eyes::Some(sees),
     };
-    Trail::new(read.view.one(), &read.api.log, redactor, eyes)
+    Trail::new(read.view.unfiltered(), &read.api.log, redactor, eyes)
 }
 
 /// `/v1/audit`: what happened, who did it, and what it changed.

@@ -341,7 +341,7 @@ fn found(requested: &RequestTrace, read: &Read<'_>) -> Result<Answer, Refusal> {
             named.iter().filter_map(|row| row.of_table()).collect()
         }
     };
-    Ok(Answer::from(error).at(table_index(read.view.one(), &tables)))
+    Ok(Answer::from(error).at(table_index(read.view.unfiltered(), &tables)))
 }
 
 fn wait_time(nanos: i64) -> Duration {

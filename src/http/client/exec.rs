@@ -179,7 +179,7 @@ fn admitted(late: Late, id: &str, task: &str) -> Result<Write, Refusal> {
         return Ok(late.admitted());
     }
     let allowed = Needs::of(&late.api, id, task)?.are_met(acl);
-    late.when(allowed)
+    late.authorize(allowed)
 }
 
 /// What a caller needs all of, in the namespace of an allocation.
