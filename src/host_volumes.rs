@@ -29,12 +29,12 @@ use crate::commands::host_volume::{self as commands, DeleteHostVolume, RegisterH
 use crate::error::{Code, Refusal};
 use crate::proposer::Origin;
 use crate::rpc::Rpc;
+use crate::rpc::client_calls::{Reach, Unanswered, call};
 use crate::rpc::host_volume::{
     ClientHostVolumeCreate, ClientHostVolumeCreateRequest, ClientHostVolumeCreateResponse,
     ClientHostVolumeDelete, ClientHostVolumeDeleteRequest, ClientHostVolumeRegister,
     ClientHostVolumeRegisterRequest,
 };
-use crate::rpc::requested::{Reach, Unanswered, call};
 use crate::scheduler::cluster::Cluster;
 use crate::scheduler::host_volume::{UsedVolumes, place};
 use crate::volumes::VolumeStore;

@@ -423,7 +423,7 @@ mod tests {
             ..Peer::default()
         };
         let ask = || {
-            let (near, far) = Duplex::pair(crate::rpc::duplex::Pace::SESSION);
+            let (near, far) = Duplex::pair(crate::rpc::duplex::Keepalive::SESSION);
             let answered = forwarded.answer(peer.clone(), far);
             (bytes_of(near), tokio::spawn(answered))
         };

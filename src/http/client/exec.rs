@@ -19,7 +19,7 @@ use tokio_tungstenite::tungstenite::protocol::Message;
 use tokio_tungstenite::tungstenite::{Bytes, Error};
 
 use super::ran::{self, Ready};
-use super::{unknown, whereabouts};
+use super::{target_of, unknown};
 use crate::acl::{Acl, NamespaceCapability as Ns};
 use crate::client::agent::Client;
 use crate::client::drivers;
@@ -231,7 +231,7 @@ enum ExecPlace {
 impl ExecPlace {
     /// Finds it, and queries whether it could run there.
     async fn find(call: &FrontCall, id: &str, exec: &ExecRequest) -> Result<Self, Refusal> {
-        match whereabouts(&call.api, id)? {
+        match target_of(&call.api, id)? {
             Target::Here => {
                 let none = || Refusal::bad_request("No local Node and node_id not provided");
                 let client = call.api.server.client().ok_or_else(none)?;

@@ -27,8 +27,8 @@ use crate::http::body::Body;
 use crate::http::front::finish_request;
 use crate::http::request::Request;
 use crate::http::state::BODY_LIMIT;
+use crate::rpc::client_calls;
 use crate::rpc::duplex::{Broken, Duplex, Inflow, Outflow};
-use crate::rpc::requested;
 use crate::rpc::sessions::Sessions;
 
 /// Pieces that may wait for a slow reader.
@@ -308,9 +308,9 @@ async fn respond(near: &Near, stream: Duplex) -> Result<(), Broken> {
         mut outflow,
     } = stream;
     let head: RequestHead = inflow.message().await?;
-    if head.method == requested::METHOD {
+    if head.method == client_calls::METHOD {
         let handlers = near.here().ok().and_then(|here| here.client?.handlers());
-        return requested::answer(handlers, &head.target, (inflow, outflow)).await;
+        return client_calls::answer(handlers, &head.target, (inflow, outflow)).await;
     }
     if head.is_exec() {
         return ran::run(near, &head, Duplex { inflow, outflow }).await;
@@ -382,7 +382,7 @@ mod tests {
 
     #[tokio::test]
     async fn mod_18_an_answer_comes_as_it_was_given() {
-        let (near, mut far) = Duplex::pair(crate::rpc::duplex::Pace::SESSION);
+        let (near, mut far) = Duplex::pair(crate::rpc::duplex::Keepalive::SESSION);
         let given = Answer::of("text/x", "a body".to_owned())
             .header("content-disposition", "attachment")
             .header("access-control-allow-origin", "*")
@@ -449,7 +449,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_that_lives_and_says_nothing_is_waited_for_only_so_long() {
-        let (_near, mut far) = Duplex::pair(crate::rpc::duplex::Pace::SESSION);
+        let (_near, mut far) = Duplex::pair(crate::rpc::duplex::Keepalive::SESSION);
         let soon = Duration::from_millis(20);
         let word = first_word::<ResponseHead>("n", &mut far.inflow, soon).await;
         assert_eq!(word.unwrap_err().code, Code::Timeout);
@@ -457,7 +457,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_that_breaks_off_is_not_taken_for_the_whole() {
-        let (near, far) = Duplex::pair(crate::rpc::duplex::Pace::SESSION);
+        let (near, far) = Duplex::pair(crate::rpc::duplex::Keepalive::SESSION);
         let mut outflow = near.outflow;
         outflow.send(Bytes::from_static(b"half")).await.unwrap();
         outflow.fail("the file hangs");
