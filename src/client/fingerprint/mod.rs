@@ -207,19 +207,19 @@ pub(super) fn host_volumes(settings: &ClientSettings) -> Map<ClientHostVolumeCon
 }
 
 fn reserved(settings: &ClientSettings) -> NodeReservedResources {
-    let reported = &settings.client.reserved;
+    let configured = &settings.client.reserved;
     let mut out = NodeReservedResources::default();
     let int = |v: u64| i64::try_from(v).unwrap_or(i64::MAX);
-    out.cpu.cpu_shares = int(reported.cpu);
-    let cores = cpu::kept(settings);
+    out.cpu.cpu_shares = int(configured.cpu);
+    let cores = cpu::reserved_cores(settings);
     if !cores.is_empty() {
         out.cpu.reserved_cpu_cores = cores.into();
     }
-    out.memory.memory_mb = int(reported.memory);
-    out.disk.disk_mb = int(reported.disk);
+    out.memory.memory_mb = int(configured.memory);
+    out.disk.disk_mb = int(configured.disk);
     out.networks
         .reserved_host_ports
-        .clone_from(&reported.reserved_ports);
+        .clone_from(&configured.reserved_ports);
     out
 }
 
