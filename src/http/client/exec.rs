@@ -87,10 +87,10 @@ async fn begin(
             Ok(upgrade.accept(move |socket| introduced(api, request, access, socket)))
         }
         upgrade => {
-            let requested = ExecTarget::admit(api, request, access).await?;
+            let target = ExecTarget::admit(api, request, access).await?;
             match upgrade {
-                Ok(upgrade) => Ok(upgrade.accept(move |socket| requested.run(socket))),
-                Err(error) => requested.end(Err(error)).await,
+                Ok(upgrade) => Ok(upgrade.accept(move |socket| target.run(socket))),
+                Err(error) => target.end(Err(error)).await,
             }
         }
     }
@@ -111,19 +111,19 @@ fn flag(request: &Request, name: &str) -> Result<bool, Refusal> {
 /// Identifies the caller by the first frame.
 async fn introduced(api: Arc<Api>, mut request: Request, access: Access, mut socket: Socket) {
     let stop = socket.stop.clone();
-    let requested = async {
+    let admitted = async {
         let first = timeout(PATIENCE, first_frame(&mut socket)).await;
         let silent = || Refusal::bad_request("no handshake came in time");
         let hello = first.map_err(|_| silent())??;
         introduce(&mut request, &hello)?;
         ExecTarget::admit(&api, request, access).await
     };
-    let requested = tokio::select! {
-        requested = requested => requested,
+    let target = tokio::select! {
+        target = admitted => target,
         () = stop.cancelled() => Err(stopping()),
     };
-    match requested {
-        Ok(requested) => requested.run(socket).await,
+    match target {
+        Ok(target) => target.run(socket).await,
         Err(error) => socket.refuse(&error).await,
     }
 }

@@ -86,14 +86,14 @@ pub(in crate::http) async fn ask(
     outflow.message(&RequestHead::of(request)).map_err(lost)?;
     outflow.send(request.body.clone()).await.map_err(lost)?;
     outflow.end();
-    let reported: ResponseHead = first_word(node, &mut inflow, patience(request)?).await?;
-    let short = usize::try_from(reported.length).unwrap_or(usize::MAX);
+    let head: ResponseHead = first_word(node, &mut inflow, patience(request)?).await?;
+    let short = usize::try_from(head.length).unwrap_or(usize::MAX);
     if !(1..=SHORT).contains(&short) {
-        return Ok(reported.answer(flowing(inflow)));
+        return Ok(head.answer(flowing(inflow)));
     }
     let body = timeout(TAKING, gathered(&mut inflow, SHORT)).await;
     let body = body.map_err(|_| silent(node))?.map_err(lost)?;
-    Ok(reported.answer(body.into()))
+    Ok(head.answer(body.into()))
 }
 
 /// How long the answer to a request may take to begin. Clients of Nomad's request a removal by GET.
@@ -361,7 +361,7 @@ mod tests {
                 "2f76312f636c69656e742f7374617473"
             )
         );
-        let reported = ResponseHead {
+        let head = ResponseHead {
             status: 200,
             content_type: "text/plain".to_owned(),
             length: 300,
@@ -371,7 +371,7 @@ mod tests {
             }],
         };
         assert_eq!(
-            hex(&crate::endpoints::testing::encoded(&reported)),
+            hex(&crate::endpoints::testing::encoded(&head)),
             concat!(
                 "84a6537461747573ccc8ab436f6e74656e7454797065aa746578742f706c61696e",
                 "a64c656e677468cd012ca7486561646572739182a44e616d65",
@@ -394,8 +394,8 @@ mod tests {
         } = near;
         outflow.message(&ResponseHead::of(&given)).unwrap();
         tokio::spawn(send(outflow, given.body));
-        let reported: ResponseHead = far.inflow.message().await.unwrap();
-        let came = reported.answer(flowing(far.inflow));
+        let head: ResponseHead = far.inflow.message().await.unwrap();
+        let came = head.answer(flowing(far.inflow));
         assert_eq!(
             (came.status, came.content_type.as_deref()),
             (206, Some("text/x"))
@@ -418,12 +418,12 @@ mod tests {
             (99, "application/json", (502, "application/json")),
             (70_000, "text/plain", (502, "text/plain")),
         ] {
-            let reported = ResponseHead {
+            let head = ResponseHead {
                 status,
                 content_type: kind.to_owned(),
                 ..ResponseHead::default()
             };
-            let answer = reported.answer(Body::empty());
+            let answer = head.answer(Body::empty());
             assert_eq!(
                 (answer.status, answer.content_type.as_deref()),
                 (wanted.0, Some(wanted.1))

@@ -170,11 +170,11 @@ async fn ev_04_a_snapshot_taken_in_is_no_news_to_subscribers() {
     // A position of the time before is refused by name, the first one after it is not.
     let horizon = walk::horizon(&server.projections.view(), &log);
     for gone in [1, 4, 60] {
-        let refusal = walk::reported(gone, horizon).unwrap_err();
+        let refusal = walk::require_horizon(gone, horizon).unwrap_err();
         assert_eq!(crate::net::status(refusal.code), 410, "{gone}");
         assert!(refusal.message.contains("61"), "{refusal}");
     }
-    assert!(walk::reported(61, horizon).is_ok());
+    assert!(walk::require_horizon(61, horizon).is_ok());
     stop.cancel();
     running.await.unwrap();
 }
