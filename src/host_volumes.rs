@@ -29,14 +29,14 @@ use crate::commands::host_volume::{self as commands, DeleteHostVolume, RegisterH
 use crate::error::{Code, Refusal};
 use crate::proposer::Origin;
 use crate::rpc::Rpc;
+use crate::rpc::client_calls::{Reach, Unanswered, call};
 use crate::rpc::host_volume::{
     ClientHostVolumeCreate, ClientHostVolumeCreateRequest, ClientHostVolumeCreateResponse,
     ClientHostVolumeDelete, ClientHostVolumeDeleteRequest, ClientHostVolumeRegister,
     ClientHostVolumeRegisterRequest,
 };
-use crate::rpc::requested::{Reach, Unanswered, call};
 use crate::scheduler::cluster::Cluster;
-use crate::scheduler::host_volume::{UsedVolumes, place};
+use crate::scheduler::host_volume::{PlacementLimits, place};
 use crate::volumes::VolumeStore;
 
 /// How long a client has to answer: longer than it waits for a plugin that makes a volume and, as
@@ -307,12 +307,12 @@ impl HostVolumes {
             cluster.upsert_node(nodes::join(node, state.unwrap_or_default()));
         }
         let taken = host_volumes::nodes_with(&view, &volume.name)?;
-        let taken = UsedVolumes {
+        let limits = PlacementLimits {
             nodes: &taken,
             needs_plugin: is_made,
         };
         let seed = uuid::Uuid::new_v4().as_u64_pair().0;
-        place(&cluster, volume, &taken, seed).map_err(|none| {
+        place(&cluster, volume, &limits, seed).map_err(|none| {
             let name = &volume.name;
             Refusal::by_rule(format!("could not place volume \"{name}\": {none}"))
         })

@@ -65,10 +65,10 @@ pub async fn stand(way: Arc<DialSettings>) {
     let mut refused = false;
     let mut older: Option<AbortOnDropHandle<()>> = None;
     loop {
-        let requested = ControlRequest {
+        let request = ControlRequest {
             node_id: (way.node)(),
         };
-        match way.caller.carried::<NodeControl>(&requested, OPENING).await {
+        match way.caller.carried::<NodeControl>(&request, OPENING).await {
             Ok((stream, carrier)) => {
                 refused = false;
                 if let Some(older) = older.take() {
@@ -135,12 +135,12 @@ async fn dialled(way: Arc<DialSettings>, mut stream: Duplex, carrier: Option<Arc
 }
 
 async fn take_up(way: &DialSettings, dial: Dial, there: Option<&str>) -> Result<(), RpcError> {
-    let requested = SessionRequest {
+    let request = SessionRequest {
         node_id: (way.node)(),
         session: dial.session,
     };
     let caller = there.map_or_else(|| way.caller.clone(), |there| way.caller.at(there));
-    let stream = caller.open::<NodeSession>(&requested, OPENING).await?;
+    let stream = caller.open::<NodeSession>(&request, OPENING).await?;
     way.answers.answer(stream).await;
     Ok(())
 }

@@ -64,7 +64,7 @@ fn labels(node: &Node, contact: &Contact) -> Vec<Label> {
     };
     let eligibility = match contact.eligibility.as_str() {
         "" => node.scheduling_eligibility.as_str(),
-        reported => reported,
+        known => known,
     };
     vec![
         label("node_id", &node.id),
@@ -283,9 +283,9 @@ fn observe_task(
 }
 
 fn machine(client: &Client, labels: &[Label]) {
-    let reported = host::stats(client);
-    gauge!("nomad.client.uptime", labels.to_vec()).set(reported.uptime as f64);
-    if let Some(memory) = &reported.memory {
+    let stats = host::stats(client);
+    gauge!("nomad.client.uptime", labels.to_vec()).set(stats.uptime as f64);
+    if let Some(memory) = &stats.memory {
         for (name, value) in [
             ("nomad.client.host.memory.total", memory.total),
             ("nomad.client.host.memory.available", memory.available),
@@ -295,7 +295,7 @@ fn machine(client: &Client, labels: &[Label]) {
             gauge!(name, labels.to_vec()).set(value as f64);
         }
     }
-    for cpu in reported.cpu.iter() {
+    for cpu in stats.cpu.iter() {
         for (name, value) in [
             ("nomad.client.host.cpu.total", cpu.total_percent),
             ("nomad.client.host.cpu.total_percent", cpu.total_percent),
@@ -307,7 +307,7 @@ fn machine(client: &Client, labels: &[Label]) {
             gauge!(name, with(labels, "cpu", &cpu.cpu)).set(value);
         }
     }
-    for disk in reported.disk_stats.iter() {
+    for disk in stats.disk_stats.iter() {
         for (name, value) in [
             ("nomad.client.host.disk.size", disk.size as f64),
             ("nomad.client.host.disk.used", disk.used as f64),

@@ -103,8 +103,8 @@ async fn drain(core: &Core, how: &DrainOnShutdown) -> Result<(), RpcError> {
         ..NodeSpecificRequest::default()
     };
     loop {
-        let requested = core.caller.once::<NodeGetNode>(&request, CALL_TIMEOUT);
-        match requested.await {
+        let answered = core.caller.once::<NodeGetNode>(&request, CALL_TIMEOUT);
+        match answered.await {
             Ok(answer) if answer.node.as_ref().is_none_or(|node| !node.draining()) => return Ok(()),
             Ok(_) => {}
             Err(error) => tracing::warn!(%error, "the drain could not be queried"),

@@ -17,7 +17,7 @@ use drover_net::tls::{Loader, Role, TlsSettings};
 use drover_rpc::Streaming as _;
 use drover_rpc::caller::{Caller, Servers};
 use drover_rpc::client::{Dialing, Pool};
-use drover_rpc::duplex::{Duplex, Pace, relay};
+use drover_rpc::duplex::{Duplex, Keepalive, relay};
 use drover_rpc::methods::{Empty, StatusPing};
 use drover_rpc::server::{CallerLimits, serve};
 use drover_rpc::service::Access::Public;
@@ -51,8 +51,8 @@ struct Reached {
 
 impl Reached {
     /// The other end of a stream, through something that may be cut.
-    fn through(&self, kind: usize, pace: Pace, stream: Duplex) -> Duplex {
-        let (near, far) = Duplex::pair(pace);
+    fn through(&self, kind: usize, keepalive: Keepalive, stream: Duplex) -> Duplex {
+        let (near, far) = Duplex::pair(keepalive);
         let between = AbortOnDropHandle::new(tokio::spawn(relay(stream, far)));
         self.between.lock()[kind].push(between);
         near
@@ -75,7 +75,7 @@ fn service(reached: &Arc<Reached>) -> Service<Reached> {
             |reached: Arc<Reached>, call: Call, requested: ControlRequest, stream| async move {
                 let shown = call.certificate.map(|shown| shown.common_name.clone());
                 let sessions = &reached.sessions;
-                let stream = reached.through(CONTROL, NodeControl::PACE, stream);
+                let stream = reached.through(CONTROL, NodeControl::KEEPALIVE, stream);
                 sessions.hold_until(&requested.node_id, stream, call.parting);
                 reached.came.lock().push(shown.unwrap_or_default());
                 Ok(())
@@ -84,7 +84,7 @@ fn service(reached: &Arc<Reached>) -> Service<Reached> {
         .stream::<NodeSession, _, _>(
             Public,
             |reached: Arc<Reached>, _: Call, requested: SessionRequest, stream| async move {
-                let stream = reached.through(SESSION, NodeSession::PACE, stream);
+                let stream = reached.through(SESSION, NodeSession::KEEPALIVE, stream);
                 reached.sessions.join(&requested, stream)
             },
         )

@@ -121,8 +121,8 @@ async fn round(core: &Core, known: &mut ServerState) -> Result<bool, RpcError> {
         core.remove(id);
     }
     let complete = follow(core, fetched, &mut known.ignored) && all_came;
-    let reported = |id: &str| answer.allocs.contains_key(id) || here.contains_key(id);
-    core.updates.buffer.lock().forget_unless(reported);
+    let is_known = |id: &str| answer.allocs.contains_key(id) || here.contains_key(id);
+    core.updates.buffer.lock().forget_unless(is_known);
     if complete {
         (known.index, known.epoch) = (answer.index, answer.epoch);
     }

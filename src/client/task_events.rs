@@ -162,9 +162,9 @@ pub fn restart_signal(now: i64, reason: &str) -> TaskEvent {
 const GROUP_ENDS: [&str; 3] = [kind::SIBLING_FAILED, kind::LEADER_DEAD, kind::MAIN_DEAD];
 
 /// Why a task is killed, from its events before; empty where its end was requested.
-pub fn kill_reason(reported: &[TaskEvent]) -> &'static str {
+pub fn kill_reason(events: &[TaskEvent]) -> &'static str {
     let of = |event: &TaskEvent| GROUP_ENDS.into_iter().find(|kind| *kind == event.r#type);
-    reported.iter().rev().find_map(of).unwrap_or_default()
+    events.iter().rev().find_map(of).unwrap_or_default()
 }
 
 /// It is requested to end, for a reason if there is one; `timeout` in nanoseconds.

@@ -72,18 +72,18 @@ confidential!(
 pub(crate) async fn made<R: Confidential, A>(
     name: &'static str,
     limit: Duration,
-    requested: R,
+    message: R,
     call: impl AsyncFnOnce(Request<R>) -> Result<Response<A>, Status>,
 ) -> Result<A, CallError> {
-    let secrets: Vec<String> = match requested.secrets() {
+    let secrets: Vec<String> = match message.secrets() {
         Some(secrets) => secrets.values().cloned().collect(),
         None => Vec::new(),
     };
-    let mut request = Request::new(requested);
+    let mut request = Request::new(message);
     request.set_timeout(limit);
     match tokio::time::timeout(limit, call(request)).await {
         Ok(Ok(answer)) => Ok(answer.into_inner()),
         Ok(Err(status)) => Err(CallError::answered(name, &status, secrets.iter())),
-        Err(_) => Err(CallError::late(name, limit)),
+        Err(_) => Err(CallError::timed_out(name, limit)),
     }
 }

@@ -317,7 +317,7 @@ fn unescaped(listed: &str) -> String {
 /// What the file of a user says.
 pub(crate) enum MountUser {
     Mark(Mark),
-    /// It is empty, or broken off: its volume was never requested.
+    /// It is empty, or broken off: the plugin was never called for its volume.
     Nothing,
     /// The file does not exist any more.
     Gone,

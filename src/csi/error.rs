@@ -5,21 +5,21 @@ use std::time::Duration;
 
 use tonic::{Code, Status};
 
-/// Most bytes of a plugin's text that are kept.
-const TEXT: usize = 2_048;
+/// The most bytes of a plugin's text that are kept.
+const MAX_TEXT_BYTES: usize = 2_048;
 /// Secrets shorter than this are not looked for in texts: half of any text would be hidden.
 const SHORTEST_SECRET: usize = 3;
 
-/// What a failed call leaves to do.
+/// What to do after a call that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum RetryDecision {
     /// The same call may succeed later: the plugin was away, busy or in trouble of its own, or
     /// something else has to happen first.
-    Again,
-    /// The same call never succeeds: the plugin refuses what is requested.
-    Refused,
-    /// What was to be undone is not there: it is done.
-    Done,
+    Retry,
+    /// The same call never succeeds: the plugin refused it, or its answer breaks the specification.
+    Permanent,
+    /// What was to be undone is not there: nothing is left to do.
+    AlreadyDone,
 }
 
 /// Where an error comes from.
@@ -30,9 +30,9 @@ pub enum Cause {
     /// There was no answer: no socket, a closed connection, bytes that are no answer.
     Unreachable,
     /// No answer came in this time.
-    Late(Duration),
+    TimedOut(Duration),
     /// The answer breaks the specification.
-    Broken,
+    InvalidResponse,
 }
 
 /// A call that failed.
@@ -63,8 +63,8 @@ impl CallError {
         CallError { call, cause, text }
     }
 
-    /// A text of a plugin's, of bearable length and without secrets. Longer ones go first: what
-    /// begins with another is not left half.
+    /// A text of a plugin's without secrets, of [`MAX_TEXT_BYTES`] at most. Longer secrets are
+    /// replaced first: one that contains another would else be left in part.
     pub(crate) fn cleaned<'a>(text: String, secrets: impl Iterator<Item = &'a String>) -> String {
         let mut text = text;
         let secrets = secrets.filter(|secret| secret.len() >= SHORTEST_SECRET);
@@ -73,7 +73,7 @@ impl CallError {
         for secret in secrets {
             text = text.replace(secret.as_str(), "[REDACTED]");
         }
-        let mut end = text.len().min(TEXT);
+        let mut end = text.len().min(MAX_TEXT_BYTES);
         while !text.is_char_boundary(end) {
             end -= 1;
         }
@@ -82,15 +82,15 @@ impl CallError {
     }
 
     /// No answer came.
-    pub(crate) fn late(call: &'static str, limit: Duration) -> CallError {
+    pub(crate) fn timed_out(call: &'static str, limit: Duration) -> CallError {
         let text = format!("no answer within {limit:?}");
-        let cause = Cause::Late(limit);
+        let cause = Cause::TimedOut(limit);
         CallError { call, cause, text }
     }
 
-    /// The specification knows no such answer.
-    pub(crate) fn broken(call: &'static str, text: &str) -> CallError {
-        let (cause, text) = (Cause::Broken, text.to_owned());
+    /// The answer breaks the specification.
+    pub(crate) fn invalid_response(call: &'static str, text: &str) -> CallError {
+        let (cause, text) = (Cause::InvalidResponse, text.to_owned());
         CallError { call, cause, text }
     }
 
@@ -109,43 +109,44 @@ impl CallError {
         &self.text
     }
 
-    /// Whether the same call may succeed later.
-    pub fn standing(&self) -> Standing {
+    /// Whether the call is to be made again, never can succeed, or has nothing left to do.
+    pub fn retry_decision(&self) -> RetryDecision {
         let code = match self.cause {
             Cause::Answered(code) => code,
-            Cause::Unreachable | Cause::Late(_) => return Standing::Again,
-            Cause::Broken => return Standing::Refused,
+            Cause::Unreachable | Cause::TimedOut(_) => return RetryDecision::Retry,
+            Cause::InvalidResponse => return RetryDecision::Permanent,
         };
         match code {
-            Code::NotFound if self.undoes() => Standing::Done,
+            Code::NotFound if self.undoes() => RetryDecision::AlreadyDone,
             // A node that is full may have space later, and a volume that is in use elsewhere may
             // be released.
-            Code::ResourceExhausted | Code::FailedPrecondition => Standing::Again,
+            Code::ResourceExhausted | Code::FailedPrecondition => RetryDecision::Retry,
             Code::Unavailable | Code::Aborted | Code::DeadlineExceeded | Code::Cancelled => {
-                Standing::Again
+                RetryDecision::Retry
             }
             // The specification gives these no meaning: trouble of the plugin's own.
-            Code::Internal | Code::Unknown | Code::DataLoss | Code::Ok => Standing::Again,
+            Code::Internal | Code::Unknown | Code::DataLoss | Code::Ok => RetryDecision::Retry,
             Code::InvalidArgument
             | Code::NotFound
             | Code::AlreadyExists
             | Code::PermissionDenied
             | Code::OutOfRange
             | Code::Unimplemented
-            | Code::Unauthenticated => Standing::Refused,
+            | Code::Unauthenticated => RetryDecision::Permanent,
         }
     }
 
     /// Whether it is certain that the call is not under way any more. A call without an answer may
-    /// be done late, and so may the one that stood in its way.
+    /// still be carried out. So may one that was answered with ABORTED: another call for the volume
+    /// is pending, which may be the same one, made before.
     pub fn has_ended(&self) -> bool {
         match self.cause {
             Cause::Answered(code) => !matches!(
                 code,
                 Code::Aborted | Code::DeadlineExceeded | Code::Cancelled
             ),
-            Cause::Unreachable | Cause::Late(_) => false,
-            Cause::Broken => true,
+            Cause::Unreachable | Cause::TimedOut(_) => false,
+            Cause::InvalidResponse => true,
         }
     }
 
@@ -170,8 +171,8 @@ impl fmt::Display for CallError {
         match self.cause {
             Cause::Answered(code) => write!(f, "{}: {code:?}: {}", self.call, self.text),
             Cause::Unreachable => write!(f, "{}: plugin unreachable: {}", self.call, self.text),
-            Cause::Late(_) => write!(f, "{}: {}", self.call, self.text),
-            Cause::Broken => write!(f, "{}: invalid answer: {}", self.call, self.text),
+            Cause::TimedOut(_) => write!(f, "{}: {}", self.call, self.text),
+            Cause::InvalidResponse => write!(f, "{}: invalid answer: {}", self.call, self.text),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a plugin says it can.
+//! The capabilities that a plugin reports.
 
 use crate::proto;
 use crate::proto::controller_service_capability::rpc::Type as Controller;
@@ -8,29 +8,29 @@ use crate::proto::plugin_capability::volume_expansion::Type as Expansion;
 use crate::proto::{VolumeCapability, volume_capability};
 use crate::proto::{controller_service_capability, node_service_capability, plugin_capability};
 
-/// All of it.
+/// All of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Features {
-    /// What it is made of.
+    /// Those of the plugin as a whole.
     pub plugin: PluginFeatures,
-    /// What its controller can, if it has one and was queried.
+    /// Those of its controller, if it has one and was queried.
     pub controller: Option<ControllerFeatures>,
-    /// What its node part can, if it was queried.
+    /// Those of its node plugin, if that was queried.
     pub node: Option<NodeFeatures>,
 }
 
-/// What a plugin is made of.
+/// The capabilities of a plugin as a whole.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PluginFeatures {
-    /// It has a controller: its volumes need one.
+    /// It has a controller, which its volumes need.
     pub controller: bool,
-    /// Its volumes are not everywhere.
+    /// Its volumes may be accessible from a part of the nodes only, by topology.
     pub topologies: bool,
-    /// Its volumes grow only while no node has them.
-    pub offline: bool,
+    /// It can expand its volumes only while they are published on no node.
+    pub offline_expansion_only: bool,
 }
 
-/// What a controller can.
+/// The capabilities of a controller.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct ControllerFeatures {
@@ -44,18 +44,18 @@ pub struct ControllerFeatures {
     pub read_only_attach: bool,
     pub expand: bool,
     pub list_volumes_attached_nodes: bool,
-    pub condition: bool,
+    pub volume_condition: bool,
     pub get: bool,
 }
 
-/// What a node part can.
+/// The capabilities of a node plugin.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct NodeFeatures {
     pub stage: bool,
     pub stats: bool,
     pub expand: bool,
-    pub condition: bool,
+    pub volume_condition: bool,
 }
 
 pub(crate) fn plugin(answer: &proto::GetPluginCapabilitiesResponse) -> PluginFeatures {
@@ -69,14 +69,14 @@ pub(crate) fn plugin(answer: &proto::GetPluginCapabilitiesResponse) -> PluginFea
                 _ => {}
             },
             Some(plugin_capability::Type::VolumeExpansion(grows)) => {
-                // One that says both grows them either way.
-                features.offline |= grows.r#type() == Expansion::Offline;
+                // One that reports both can do either.
+                features.offline_expansion_only |= grows.r#type() == Expansion::Offline;
                 online |= grows.r#type() == Expansion::Online;
             }
             None => {}
         }
     }
-    features.offline &= !online;
+    features.offline_expansion_only &= !online;
     features
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn controller(answer: &proto::ControllerGetCapabilitiesResponse) -> C
             Controller::PublishReadonly => can.read_only_attach = true,
             Controller::ExpandVolume => can.expand = true,
             Controller::ListVolumesPublishedNodes => can.list_volumes_attached_nodes = true,
-            Controller::VolumeCondition => can.condition = true,
+            Controller::VolumeCondition => can.volume_condition = true,
             Controller::GetVolume => can.get = true,
             // Capabilities of later versions of the specification, or of no use here.
             _ => {}
@@ -116,16 +116,16 @@ pub(crate) fn node(answer: &proto::NodeGetCapabilitiesResponse) -> NodeFeatures 
             Node::StageUnstageVolume => can.stage = true,
             Node::GetVolumeStats => can.stats = true,
             Node::ExpandVolume => can.expand = true,
-            Node::VolumeCondition => can.condition = true,
+            Node::VolumeCondition => can.volume_condition = true,
             _ => {}
         }
     }
     can
 }
 
-/// Whether a way to use a volume is among those that a plugin confirmed. Options that the plugin
+/// Whether a plugin confirmed that a volume can be used this way. Options that the plugin
 /// adds or leaves out are its own matter; the access to the volume, and its form, are not.
-pub(crate) fn has(confirmed: &[VolumeCapability], wanted: &VolumeCapability) -> bool {
+pub(crate) fn supports(confirmed: &[VolumeCapability], wanted: &VolumeCapability) -> bool {
     let kind = |capability: &VolumeCapability| match capability.access_type {
         Some(volume_capability::AccessType::Block(_)) => 1,
         Some(volume_capability::AccessType::Mount(_)) => 2,

@@ -23,7 +23,7 @@ mod plugin_test;
 mod usage;
 
 pub use call::CallLimits;
-pub use error::{CallError, Cause, Standing};
+pub use error::{CallError, Cause, RetryDecision};
 pub use plugin::{Identity, NodeInfo, Plugin};
 pub use tonic::Code;
 

@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use tonic::Code;
 
 use crate::disk::{MountUser, PluginPath, UNFINISHED, marked, names, others, read_user, unmarked};
-use crate::error::{CallError, Cause, Standing};
+use crate::error::{CallError, Cause, RetryDecision};
 use crate::lines::{InLine, Lines};
 use crate::mark::whole;
 pub use crate::mark::{Mark, part};
@@ -117,7 +117,7 @@ impl MountError {
     pub fn is_recoverable(&self) -> bool {
         match self {
             MountError::Call(error) | MountError::Grows(error) => {
-                error.standing() != Standing::Refused
+                error.retry_decision() != RetryDecision::Permanent
             }
             MountError::Io(..) | MountError::Lie(_) => true,
             MountError::Refused(_) => false,
@@ -264,7 +264,7 @@ impl Mounts {
         if stages {
             places.staging.folder().await?;
             staging = text(&root.seen.join(&places.staging.path));
-            let requested = proto::NodeStageVolumeRequest {
+            let request = proto::NodeStageVolumeRequest {
                 volume_id: wanted.remote.clone(),
                 publish_context: wanted.publish_context.clone(),
                 staging_target_path: staging.clone(),
@@ -272,11 +272,11 @@ impl Mounts {
                 secrets: wanted.secrets.0.clone(),
                 volume_context: wanted.context.clone(),
             };
-            plugin.node_stage_volume(requested).await?;
+            plugin.node_stage_volume(request).await?;
         }
         // The place itself is the plugin's to make.
         places.target.above().await?;
-        let requested = proto::NodePublishVolumeRequest {
+        let request = proto::NodePublishVolumeRequest {
             volume_id: wanted.remote.clone(),
             publish_context: wanted.publish_context.clone(),
             staging_target_path: staging.clone(),
@@ -286,11 +286,11 @@ impl Mounts {
             secrets: wanted.secrets.0.clone(),
             volume_context: wanted.context.clone(),
         };
-        let volume_path = requested.target_path.clone();
-        plugin.node_publish_volume(requested).await?;
+        let volume_path = request.target_path.clone();
+        plugin.node_publish_volume(request).await?;
         let mut mounted = self.published(&places.target, wanted).await?;
         if wanted.size.is_some() {
-            let requested = proto::NodeExpandVolumeRequest {
+            let request = proto::NodeExpandVolumeRequest {
                 volume_id: wanted.remote.clone(),
                 volume_path,
                 capacity_range: wanted.size,
@@ -298,7 +298,7 @@ impl Mounts {
                 volume_capability: Some(capability),
                 secrets: wanted.secrets.0.clone(),
             };
-            mounted.too_small = match plugin.node_expand_volume(requested).await {
+            mounted.too_small = match plugin.node_expand_volume(request).await {
                 Ok(_) => None,
                 // It may be done yet: a task that is given the volume now would not know.
                 Err(error) if !error.has_ended() => return Err(MountError::Grows(error)),
@@ -405,7 +405,7 @@ impl Mounts {
     }
 
     /// The users that have volumes of a plugin on this node or are to get them, whether they live
-    /// or not. A mark that says nothing is one whose volume was never requested; it is removed.
+    /// or not. A mark that says nothing is removed: the plugin was never called for its volume.
     pub async fn marks(&self, root: &Root) -> Marks {
         let mut found = Marks {
             all: self.lines.coming(&root.users),
@@ -491,27 +491,27 @@ async fn end(
     (given, usage): (&Returned, &str),
 ) -> Result<(), MountError> {
     let places = Places::of(root, &given.namespace, &given.volume, (usage, &given.alloc));
-    let requested = proto::NodeUnpublishVolumeRequest {
+    let request = proto::NodeUnpublishVolumeRequest {
         volume_id: given.remote.clone(),
         target_path: text(&root.seen.join(&places.target.path)),
     };
-    let mut unpublished = plugin.node_unpublish_volume(requested.clone()).await;
+    let mut unpublished = plugin.node_unpublish_volume(request.clone()).await;
     // A task that shares its mounts with the host may have left some, on which the volume is busy.
     if unpublished.is_err() && places.target.freed().await.unwrap_or(false) {
-        unpublished = plugin.node_unpublish_volume(requested).await;
+        unpublished = plugin.node_unpublish_volume(request).await;
     }
     undone(unpublished)?;
     places.target.gone().await?;
     // What an older version of the plugin staged is to go too.
     let is_staged = places.staging.kind().await?.is_some();
     if (stages || is_staged) && others(&places.users, &places.user).await? == 0 {
-        let requested = proto::NodeUnstageVolumeRequest {
+        let request = proto::NodeUnstageVolumeRequest {
             volume_id: given.remote.clone(),
             staging_target_path: text(&root.seen.join(&places.staging.path)),
         };
-        let mut unstaged = plugin.node_unstage_volume(requested.clone()).await;
+        let mut unstaged = plugin.node_unstage_volume(request.clone()).await;
         if unstaged.is_err() && places.staging.freed().await.unwrap_or(false) {
-            unstaged = plugin.node_unstage_volume(requested).await;
+            unstaged = plugin.node_unstage_volume(request).await;
         }
         match unstaged {
             Err(error) if !stages && error.cause() == Cause::Answered(Code::Unimplemented) => {}
@@ -584,7 +584,7 @@ async fn usages(
 /// What is undone already is undone.
 fn undone<T>(answer: Result<T, CallError>) -> Result<(), MountError> {
     match answer {
-        Err(error) if error.standing() != Standing::Done => Err(error.into()),
+        Err(error) if error.retry_decision() != RetryDecision::AlreadyDone => Err(error.into()),
         _ => Ok(()),
     }
 }

@@ -63,11 +63,11 @@ macro_rules! calls {
             /// What the plugin answered, or that it did not.
             pub async fn $call(
                 &self,
-                requested: proto::$request,
+                request: proto::$request,
             ) -> Result<proto::$answer, CallError> {
                 let mut client = $client::$kind::new(self.channel.clone());
-                made($name, self.limits.$limit, requested, async |requested| {
-                    client.$call(requested).await
+                made($name, self.limits.$limit, request, async |request| {
+                    client.$call(request).await
                 })
                 .await
             })*
@@ -191,16 +191,16 @@ impl Plugin {
         for (what, text, most) in [("name", &name, LONGEST_NAME), ("version", &version, TEXT)] {
             if text.len() > most || what == "name" && text.is_empty() {
                 let text = format!("a {what} of {} characters", text.len());
-                return Err(CallError::broken("GetPluginInfo", &text));
+                return Err(CallError::invalid_response("GetPluginInfo", &text));
             }
         }
         Ok(Identity { name, version })
     }
 
-    /// What the plugin can, all parts of it that it has.
+    /// The capabilities of the plugin, and of those of its parts that it has.
     ///
     /// # Errors
-    /// A part that it says it has does not answer.
+    /// A part that it reports to have does not answer.
     pub async fn features(&self, controller: bool, node: bool) -> Result<Features, CallError> {
         let parts = self
             .get_plugin_capabilities(proto::GetPluginCapabilitiesRequest {})
@@ -210,15 +210,13 @@ impl Plugin {
             ..Features::default()
         };
         if controller && features.plugin.controller {
-            let requested = proto::ControllerGetCapabilitiesRequest {};
-            let answer = self.controller_get_capabilities(requested).await?;
+            let request = proto::ControllerGetCapabilitiesRequest {};
+            let answer = self.controller_get_capabilities(request).await?;
             features.controller = Some(features::controller(&answer));
         }
         if node {
-            let requested = proto::NodeGetCapabilitiesRequest {};
-            features.node = Some(features::node(
-                &self.node_get_capabilities(requested).await?,
-            ));
+            let request = proto::NodeGetCapabilitiesRequest {};
+            features.node = Some(features::node(&self.node_get_capabilities(request).await?));
         }
         Ok(features)
     }
@@ -230,14 +228,14 @@ impl Plugin {
     pub async fn node_info(&self) -> Result<NodeInfo, CallError> {
         let answer = self.node_get_info(proto::NodeGetInfoRequest {}).await?;
         if answer.node_id.is_empty() {
-            return Err(CallError::broken("NodeGetInfo", "no node id"));
+            return Err(CallError::invalid_response("NodeGetInfo", "no node id"));
         }
         let segments = answer.accessible_topology.iter();
         let segments = segments.flat_map(|topology| &topology.segments);
         let length: usize = segments.map(|(key, value)| key.len() + value.len()).sum();
         if answer.node_id.len() > LONGEST_NODE || length > MAP {
             let text = "a longer node id or topology than the specification allows";
-            return Err(CallError::broken("NodeGetInfo", text));
+            return Err(CallError::invalid_response("NodeGetInfo", text));
         }
         Ok(NodeInfo {
             id: answer.node_id,
@@ -252,12 +250,12 @@ impl Plugin {
     /// It was not made, or has no id.
     pub async fn created(
         &self,
-        requested: proto::CreateVolumeRequest,
+        request: proto::CreateVolumeRequest,
     ) -> Result<proto::Volume, CallError> {
-        let volume = self.create_volume(requested).await?.volume;
+        let volume = self.create_volume(request).await?.volume;
         volume
             .filter(|volume| !volume.volume_id.is_empty())
-            .ok_or_else(|| CallError::broken("CreateVolume", "no volume id"))
+            .ok_or_else(|| CallError::invalid_response("CreateVolume", "no volume id"))
     }
 
     /// Makes a snapshot, and sees that what came back is one of this volume.
@@ -266,11 +264,11 @@ impl Plugin {
     /// It was not made, has no id, or is of another volume.
     pub async fn snapshot(
         &self,
-        requested: proto::CreateSnapshotRequest,
+        request: proto::CreateSnapshotRequest,
     ) -> Result<proto::Snapshot, CallError> {
-        let source = requested.source_volume_id.clone();
-        let broken = |text| CallError::broken("CreateSnapshot", text);
-        let snapshot = self.create_snapshot(requested).await?.snapshot;
+        let source = request.source_volume_id.clone();
+        let broken = |text| CallError::invalid_response("CreateSnapshot", text);
+        let snapshot = self.create_snapshot(request).await?.snapshot;
         let snapshot = snapshot
             .filter(|snapshot| !snapshot.snapshot_id.is_empty())
             .ok_or_else(|| broken("no snapshot id"))?;
@@ -286,18 +284,18 @@ impl Plugin {
     /// The plugin did not answer, or knows no such volume.
     pub async fn can_be_used(
         &self,
-        requested: proto::ValidateVolumeCapabilitiesRequest,
+        request: proto::ValidateVolumeCapabilitiesRequest,
     ) -> Result<Result<(), String>, CallError> {
-        let wanted = requested.volume_capabilities.clone();
-        let secrets: Vec<String> = requested.secrets.values().cloned().collect();
-        let answer = self.validate_volume_capabilities(requested).await?;
+        let wanted = request.volume_capabilities.clone();
+        let secrets: Vec<String> = request.secrets.values().cloned().collect();
+        let answer = self.validate_volume_capabilities(request).await?;
         let Some(confirmed) = answer.confirmed else {
             return Ok(Err(CallError::cleaned(answer.message, secrets.iter())));
         };
         // What a plugin does not repeat, it does not know of: it has not confirmed it.
         let missing = wanted
             .iter()
-            .find(|wanted| !features::has(&confirmed.volume_capabilities, wanted));
+            .find(|wanted| !features::supports(&confirmed.volume_capabilities, wanted));
         Ok(match missing {
             None => Ok(()),
             Some(missing) => Err(format!("not confirmed: {missing:?}")),

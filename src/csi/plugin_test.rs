@@ -10,7 +10,7 @@ use crate::proto::{
     ControllerPublishVolumeRequest, CreateSnapshotRequest, CreateVolumeRequest, ListVolumesRequest,
     NodeUnpublishVolumeRequest, ValidateVolumeCapabilitiesRequest,
 };
-use crate::{CallLimits, Cause, Code, Plugin, Standing};
+use crate::{CallLimits, Cause, Code, Plugin, RetryDecision};
 use drover_csifake::Fake;
 
 const SECRET: &str = "correct-horse";
@@ -46,7 +46,7 @@ async fn what_a_plugin_is_and_can() {
     let controller = features.controller.unwrap();
     assert!(controller.create_delete && controller.attach_detach);
     assert!(!controller.expand, "what it does not say it cannot");
-    assert!(!features.plugin.offline);
+    assert!(!features.plugin.offline_expansion_only);
     use drover_csifake::proto::plugin_capability::volume_expansion::Type::{Offline, Online};
     for (grows, offline) in [
         (vec![Offline], true),
@@ -56,7 +56,7 @@ async fn what_a_plugin_is_and_can() {
     ] {
         *fake.says.grows.lock().unwrap() = grows.clone();
         let features = plugin.features(false, false).await.unwrap();
-        assert_eq!(features.plugin.offline, offline, "{grows:?}");
+        assert_eq!(features.plugin.offline_expansion_only, offline, "{grows:?}");
         assert!(features.plugin.topologies);
     }
     let node = plugin.node_info().await.unwrap();
@@ -69,7 +69,7 @@ async fn what_a_plugin_is_and_can() {
         .unwrap_err();
     assert_eq!(error.cause(), Cause::Answered(Code::Unimplemented));
     assert_eq!(error.call(), "ListVolumes");
-    assert_eq!(error.standing(), Standing::Refused);
+    assert_eq!(error.retry_decision(), RetryDecision::Permanent);
 }
 
 #[tokio::test]
@@ -98,15 +98,15 @@ async fn every_code_says_whether_to_try_again() {
         Unauthenticated,
         NotFound,
     ];
-    let cases = again.map(|code| (code, Standing::Again)).into_iter();
-    for (code, wanted) in cases.chain(refused.map(|code| (code, Standing::Refused))) {
+    let cases = again.map(|code| (code, RetryDecision::Retry)).into_iter();
+    for (code, wanted) in cases.chain(refused.map(|code| (code, RetryDecision::Permanent))) {
         *fake.says.refuses.lock().unwrap() = Some(Status::new(code, "it says why"));
         let error = plugin
             .controller_publish_volume(publish())
             .await
             .unwrap_err();
         assert_eq!(error.cause(), Cause::Answered(code));
-        assert_eq!(error.standing(), wanted, "{code:?}");
+        assert_eq!(error.retry_decision(), wanted, "{code:?}");
         let may_go_on = [Cancelled, DeadlineExceeded, Aborted].contains(&code);
         assert_eq!(error.has_ended(), !may_go_on, "{code:?}");
         assert_eq!(
@@ -117,7 +117,10 @@ async fn every_code_says_whether_to_try_again() {
     // What is to be undone and is not there is undone.
     *fake.says.refuses.lock().unwrap() = Some(Status::new(NotFound, "no such volume"));
     let undone = plugin.node_unpublish_volume(NodeUnpublishVolumeRequest::default());
-    assert_eq!(undone.await.unwrap_err().standing(), Standing::Done);
+    assert_eq!(
+        undone.await.unwrap_err().retry_decision(),
+        RetryDecision::AlreadyDone
+    );
 }
 
 #[tokio::test]
@@ -139,13 +142,13 @@ async fn a_call_ends_in_time_and_says_so_to_the_plugin() {
     assert!(
         matches!(
             error.cause(),
-            Cause::Late(_)
+            Cause::TimedOut(_)
                 | Cause::Unreachable
                 | Cause::Answered(Code::DeadlineExceeded | Code::Cancelled)
         ),
         "{error:?}"
     );
-    assert_eq!(error.standing(), Standing::Again);
+    assert_eq!(error.retry_decision(), RetryDecision::Retry);
     assert!(!error.has_ended(), "the plugin may do it yet");
     // The connection is whole.
     *fake.says.hangs.lock().unwrap() = false;
@@ -161,15 +164,15 @@ async fn no_socket_and_a_plugin_that_comes_back() {
     let plugin = Plugin::at(&socket);
     let error = plugin.identity().await.unwrap_err();
     assert_eq!(error.cause(), Cause::Unreachable);
-    assert_eq!(error.standing(), Standing::Again);
+    assert_eq!(error.retry_decision(), RetryDecision::Retry);
     assert!(error.text().contains("No such file"), "{error}");
     for _ in 0..3 {
         let fake = Fake::at(&socket);
         plugin.identity().await.unwrap();
         fake.stop().await;
         assert_eq!(
-            plugin.identity().await.unwrap_err().standing(),
-            Standing::Again
+            plugin.identity().await.unwrap_err().retry_decision(),
+            RetryDecision::Retry
         );
     }
 }
@@ -185,7 +188,7 @@ async fn bytes_that_are_no_answer_are_an_error() {
         }
     });
     let error = Plugin::at(&socket).identity().await.unwrap_err();
-    assert_eq!(error.standing(), Standing::Again, "{error:?}");
+    assert_eq!(error.retry_decision(), RetryDecision::Retry, "{error:?}");
 }
 
 #[tokio::test]
@@ -238,8 +241,8 @@ async fn answers_that_break_the_specification_are_refused() {
     };
     let taken = plugin.snapshot(snapshot).await.unwrap_err();
     for error in [nameless, placeless, made, taken] {
-        assert_eq!(error.cause(), Cause::Broken, "{error}");
-        assert_eq!(error.standing(), Standing::Refused);
+        assert_eq!(error.cause(), Cause::InvalidResponse, "{error}");
+        assert_eq!(error.retry_decision(), RetryDecision::Permanent);
     }
 }
 

@@ -29,8 +29,8 @@ use tokio::time::timeout;
 use crate::base::keyed_locks::{KeyGuard, KeyedLocks};
 use crate::error::{Code, Refusal, chain};
 use crate::rpc::Rpc;
+use crate::rpc::client_calls::{Reach, Unanswered, call};
 use crate::rpc::csi::AskController;
-use crate::rpc::requested::{Reach, Unanswered, call};
 
 /// Whether this server may have anything changed at plugins.
 pub trait Lead: Send + Sync {

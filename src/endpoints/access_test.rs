@@ -46,8 +46,8 @@ async fn call_method(
             let body = crate::endpoints::testing::encoded(about);
             served.dispatch(name, call, body).await.map(drop)
         }
-        Some(pace) => {
-            let (mut near, far) = Duplex::pair(pace);
+        Some(keepalive) => {
+            let (mut near, far) = Duplex::pair(keepalive);
             near.outflow.message(about).unwrap();
             served.open(name, call, far).await
         }

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::error::Refusal;
-use crate::rpc::duplex::{Duplex, Pace};
+use crate::rpc::duplex::{Duplex, Keepalive};
 use crate::rpc::service::{Call, Dispatch};
 
 /// A service none of whose calls reads the tables on a thread that serves.
@@ -24,7 +24,7 @@ impl Dispatch for Marking {
         marked(self.0.dispatch(name, call, body)).boxed()
     }
 
-    fn streams(&self, name: &str) -> Option<Pace> {
+    fn streams(&self, name: &str) -> Option<Keepalive> {
         self.0.streams(name)
     }
 

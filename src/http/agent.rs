@@ -108,15 +108,15 @@ fn publisher_health(publisher: &Value) -> Option<Value> {
 pub(super) async fn reload(write: Write) -> Result<Answer, Refusal> {
     let server = Arc::clone(&write.api.server);
     // It reads files.
-    reported(tokio::task::spawn_blocking(move || server.reload()).await)
+    reload_answer(tokio::task::spawn_blocking(move || server.reload()).await)
 }
 
 /// The same of an agent without a server.
 pub(super) async fn reloaded(around: Arc<dyn Around>) -> Result<Answer, Refusal> {
-    reported(tokio::task::spawn_blocking(move || around.reload()).await)
+    reload_answer(tokio::task::spawn_blocking(move || around.reload()).await)
 }
 
-fn reported(done: Result<Reloaded, tokio::task::JoinError>) -> Result<Answer, Refusal> {
+fn reload_answer(done: Result<Reloaded, tokio::task::JoinError>) -> Result<Answer, Refusal> {
     let done = done.unwrap_or_else(|error| Err(error.to_string()));
     let rest = done.map_err(|error| Refusal::new(Code::Internal, error))?;
     let answer = Answer::nothing();

@@ -89,7 +89,7 @@ fn trail<'a>(
         true => Eyes::All,
         false => Eyes::Some(sees),
     };
-    Trail::new(read.view.one(), &read.api.log, redactor, eyes)
+    Trail::new(read.view.unfiltered(), &read.api.log, redactor, eyes)
 }
 
 /// `/v1/audit`: what happened, who did it, and what it changed.
@@ -111,7 +111,7 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
         Ok(kept_since(answer, trail.beginning()?))
     })
     .map(|answer: Answer| past::with_former(answer.at(read.view.index()), &read.api.log))
-    .map_err(|error| past::reported(error, &read.api.log))
+    .map_err(|error| past::naming_former(error, &read.api.log))
 }
 
 /// Says from where on the past is kept, where something of it was dropped.
@@ -143,7 +143,7 @@ pub(super) fn trace(read: &Read<'_>) -> Result<Answer, Refusal> {
         Ok(kept_since(Answer::json(&tree)?, trail.beginning()?))
     })
     .map(|answer: Answer| past::with_former(answer.at(read.view.index()), &read.api.log))
-    .map_err(|error| past::reported(error, &read.api.log))
+    .map_err(|error| past::naming_former(error, &read.api.log))
 }
 
 /// `GET /v1/state/diff?from=&to=`: the rows that differ between two moments.
@@ -182,7 +182,7 @@ pub(super) fn between(read: &Read<'_>) -> Result<Answer, Refusal> {
             .header("x-drover-to", to.to_string()))
     })
     .map(|answer: Answer| answer.at(newest))
-    .map_err(|error| past::reported(error, &read.api.log))
+    .map_err(|error| past::naming_former(error, &read.api.log))
 }
 
 /// A page in the making.

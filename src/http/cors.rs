@@ -51,8 +51,8 @@ pub(super) fn open(headers: &mut HeaderMap) {
 
 /// The answer to a browser's preflight request, if this is one and the route is open.
 pub(super) fn preflight(incoming: &Incoming) -> Option<Response> {
-    let requested = incoming.headers();
-    let wanted = requested.get(header::ACCESS_CONTROL_REQUEST_METHOD)?;
+    let incoming_headers = incoming.headers();
+    let wanted = incoming_headers.get(header::ACCESS_CONTROL_REQUEST_METHOD)?;
     let allowed = methods(incoming.uri().path());
     if *incoming.method() != Method::OPTIONS || allowed.is_empty() {
         return None;
@@ -60,10 +60,10 @@ pub(super) fn preflight(incoming: &Incoming) -> Option<Response> {
     let mut response = StatusCode::NO_CONTENT.into_response();
     let headers = response.headers_mut();
     let fits = wanted.to_str().is_ok_and(|m| allowed.contains(&m));
-    if requested.contains_key(header::ORIGIN) && fits {
+    if incoming_headers.contains_key(header::ORIGIN) && fits {
         open(headers);
         headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, wanted.clone());
-        if let Some(names) = requested.get(header::ACCESS_CONTROL_REQUEST_HEADERS) {
+        if let Some(names) = incoming_headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS) {
             headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, names.clone());
         }
     }

@@ -16,7 +16,7 @@ use crate::table_reads::offload;
 pub(super) fn get(read: &Read<'_>) -> Result<Answer, Refusal> {
     let id = read.request.segment(2)?;
     let snapshot = read.request.query.number("snapshot")?;
-    let explained = offload(|| explain(read.view.one(), &read.api.log, &id, snapshot));
+    let explained = offload(|| explain(read.view.unfiltered(), &read.api.log, &id, snapshot));
     Answer::json(&explained.map_err(refusal)?)
 }
 

@@ -24,7 +24,7 @@ use super::state::Settings;
 use crate::error::{Code, Refusal};
 use crate::rpc::caller::Caller;
 use crate::rpc::forward::ServerForward;
-use crate::rpc::whereabouts::{LeaderPlace, Whereabouts};
+use crate::rpc::leader_locator::{LeaderLocation, LeaderLocator};
 
 /// How long the leader is looked for.
 const LOOKING: Duration = Duration::from_secs(5);
@@ -46,7 +46,7 @@ pub struct Leading {
     /// Calls servers, with this one's certificate.
     pub caller: Caller,
     /// Where the server is that leads.
-    pub leader: Whereabouts,
+    pub leader: LeaderLocator,
     /// The settings of the API.
     pub settings: Settings,
 }
@@ -63,9 +63,9 @@ async fn handed_on(
 ) -> Response {
     let (mut parts, body) = incoming.into_parts();
     let here = match leading.leader.now() {
-        LeaderPlace::Here => true,
-        LeaderPlace::There(_) => is_own(&parts),
-        LeaderPlace::Unknown => is_own(&parts) || is_of_any(&parts),
+        LeaderLocation::Here => true,
+        LeaderLocation::There(_) => is_own(&parts),
+        LeaderLocation::Unknown => is_own(&parts) || is_of_any(&parts),
     };
     if here {
         return next.run(Incoming::from_parts(parts, body)).await;

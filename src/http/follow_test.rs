@@ -26,27 +26,27 @@ use crate::net::{PerSecond, Rates};
 use crate::rpc::RpcError;
 use crate::rpc::caller::{Caller, Servers};
 use crate::rpc::client::Pool;
+use crate::rpc::client_calls::{self, Unanswered};
 use crate::rpc::csi::{NodeExpandVolume, NodeExpandVolumeRequest, NodeExpandVolumeResponse};
 use crate::rpc::duplex::Duplex;
 use crate::rpc::forward::{ForwardRequest, ServerForward};
-use crate::rpc::requested::{self, Unanswered};
+use crate::rpc::leader_locator::{LeaderLocation, LeaderLocator};
 use crate::rpc::server::{CallerLimits, serve};
 use crate::rpc::service::{Access, Call, Service};
 use crate::rpc::sessions::{ControlRequest, NodeDial};
-use crate::rpc::whereabouts::{LeaderPlace, Whereabouts};
 
 /// The routes of a server that follows, and calls the one that leads so.
 fn following(world: &World, follower: &Harness, caller: Caller) -> Router {
     let api = follower.guarded(Settings::default());
-    let leads = LeaderPlace::There(world.rpc.addr().to_string());
+    let leads = LeaderLocation::There(world.rpc.addr().to_string());
     led(api, caller, &watch::Sender::new(leads))
 }
 
 /// The routes of a server that calls the leader by this.
-fn led(api: Api, caller: Caller, leader: &watch::Sender<LeaderPlace>) -> Router {
+fn led(api: Api, caller: Caller, leader: &watch::Sender<LeaderLocation>) -> Router {
     let leading = Leading {
         caller,
-        leader: Whereabouts::watched(leader.subscribe(), LeaderPlace::clone),
+        leader: LeaderLocator::watched(leader.subscribe(), LeaderLocation::clone),
         settings: api.settings.clone(),
     };
     follow(router(Arc::new(api)), Arc::new(leading))
@@ -59,19 +59,19 @@ async fn auth_04_what_was_not_sent_to_a_leader_that_is_gone_goes_to_the_one_afte
     let world = World::start().await;
     let follower = Harness::with_acls().await;
     let still = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let gone = LeaderPlace::There(still.local_addr().unwrap().to_string());
-    let leads = LeaderPlace::There(world.rpc.addr().to_string());
+    let gone = LeaderLocation::There(still.local_addr().unwrap().to_string());
+    let leads = LeaderLocation::There(world.rpc.addr().to_string());
     let what = || (Method::PUT, "/v1/namespace/blue", json!({"Name": "blue"}));
     // What the one after answers, and what this server does: here the token is none.
-    for (next, status) in [(leads, 200), (LeaderPlace::Here, 403)] {
-        for first in [&gone, &LeaderPlace::Unknown] {
+    for (next, status) in [(leads, 200), (LeaderLocation::Here, 403)] {
+        for first in [&gone, &LeaderLocation::Unknown] {
             let api = follower.guarded(Settings::default());
             let leader = watch::Sender::new(first.clone());
             let caller = world.caller("two", Role::Server, ("", ""));
             let routes = led(api, caller, &leader);
             let moves = async {
                 let held = match first {
-                    LeaderPlace::There(_) => Some(still.accept().await.unwrap()),
+                    LeaderLocation::There(_) => Some(still.accept().await.unwrap()),
                     _ => None,
                 };
                 // It has looked, and waits for what becomes of it.
@@ -102,13 +102,13 @@ async fn auth_08_who_is_answered_here_after_all_is_counted_once() {
         ..Settings::default()
     };
     let api = Api::of(&follower.server, settings, Shape::default());
-    let leader = watch::Sender::new(LeaderPlace::Unknown);
+    let leader = watch::Sender::new(LeaderLocation::Unknown);
     let caller = Caller::network(Pool::new(1), Servers::default(), "");
     let routes = led(api, caller, &leader);
     let moves = async {
         let waits = || so(leader.receiver_count() > 2);
         eventually("it to wait", LONG, waits).await.unwrap();
-        leader.send_replace(LeaderPlace::Here);
+        leader.send_replace(LeaderLocation::Here);
     };
     let what = (Method::GET, "/v1/jobs", Value::Null);
     let (answer, ()) = tokio::join!(ask(&routes, "", what), moves);
@@ -121,7 +121,7 @@ async fn auth_08_who_is_answered_here_after_all_is_counted_once() {
 async fn what_any_server_answers_waits_for_nobody_who_leads() {
     let follower = Harness::start().await;
     let api = Api::of(&follower.server, Settings::default(), Shape::default());
-    let leader = watch::Sender::new(LeaderPlace::Unknown);
+    let leader = watch::Sender::new(LeaderLocation::Unknown);
     let caller = Caller::network(Pool::new(1), Servers::default(), "");
     let routes = led(api, caller, &leader);
     for path in [
@@ -155,7 +155,7 @@ async fn what_a_leader_took_before_it_was_lost_is_sent_to_nobody_else() {
     let service = service.stream::<ServerForward, _, _>(Access::Public, takes);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let rpc = serve(listener, Arc::new(service), CallerLimits::default()).unwrap();
-    let leads = watch::Sender::new(LeaderPlace::There(rpc.addr().to_string()));
+    let leads = watch::Sender::new(LeaderLocation::There(rpc.addr().to_string()));
     let caller = Caller::network(Pool::new(1), Servers::default(), "");
     let api = Api::of(&follower.server, Settings::default(), Shape::default());
     let routes = led(api, caller, &leads);
@@ -385,9 +385,9 @@ impl Answers for Plugin {
             };
             let service = Service::new(Arc::new(()));
             let service = service.method::<NodeExpandVolume, _, _>(Access::Server, expand);
-            let head: requested::Head = stream.inflow.message().await.unwrap();
+            let head: client_calls::Head = stream.inflow.message().await.unwrap();
             let ways = (stream.inflow, stream.outflow);
-            let answered = requested::answer(Some(Arc::new(service)), &head.target, ways);
+            let answered = client_calls::answer(Some(Arc::new(service)), &head.target, ways);
             answered.await.unwrap();
         })
     }
@@ -407,7 +407,7 @@ async fn plg_07_mod_30_a_node_is_asked_through_whichever_server_it_holds_on_to()
             ..NodeExpandVolumeRequest::default()
         };
         let sessions = &world.server.server.sessions;
-        let answer = requested::call::<NodeExpandVolume>(sessions, &node, &request, LONG).await;
+        let answer = client_calls::call::<NodeExpandVolume>(sessions, &node, &request, LONG).await;
         answer.map(|answer| answer.capacity_bytes)
     };
     let no_path = || Unanswered::Unreached("No path to node".to_owned());
@@ -438,7 +438,7 @@ async fn plg_07_mod_30_a_node_is_asked_through_whichever_server_it_holds_on_to()
     assert_eq!(reached.await.unwrap(), 7);
     let held = |server: &Harness| server.server.sessions.reaches(&node);
     // The choice of a node to call leaves out none that may hold on to another server.
-    let may = |server: &Harness| requested::Reach::reaches(&server.server.sessions, &node);
+    let may = |server: &Harness| client_calls::Reach::reaches(&server.server.sessions, &node);
     let servers = [&world.server, &third, &holder];
     assert_eq!(servers.map(held), [false, false, true]);
     assert_eq!(servers.map(may), [true, false, true]);

@@ -17,9 +17,9 @@ use super::answer::{Answer, Meta};
 use super::body::Body;
 use super::entrance::{ServerEntrance, Takes, admitted, taken_in};
 use super::gate::{Access, Late, Write};
+use super::pending_read::PendingRead;
 use super::query::{self, Query, ReadOptions};
 use super::request::Request;
-use super::requested::RequestTrace;
 use super::sight::Sight;
 use super::state::{Api, Settings};
 use super::{auth, cors, gzip, ignored, measure, pretty, requests};
@@ -82,16 +82,16 @@ pub(super) enum Watched {
     Rows(Named),
     /// Nothing: the read never blocks.
     Nothing,
-    /// Nothing: it reports what happened, which may take long, and only a few such reads run at a
+    /// Nothing: it reads what happened, which may take long, and only a few such reads run at a
     /// time.
-    Reported,
+    History,
     /// Nothing, and there is no past of it: it shows this agent as it is now.
     Now,
 }
 
 impl Watched {
     pub(super) fn blocks(self) -> bool {
-        !matches!(self, Self::Nothing | Self::Reported | Self::Now)
+        !matches!(self, Self::Nothing | Self::History | Self::Now)
     }
 }
 
@@ -185,7 +185,7 @@ async fn queried(
         let mut options = ReadOptions::read(&request.query)?;
         options.part = here.settings.list_part;
         recorded(&here.requests, request, |request| {
-            let requested = Arc::new(RequestTrace {
+            let pending = Arc::new(PendingRead {
                 api: Arc::clone(&here),
                 request,
                 options,
@@ -193,7 +193,7 @@ async fn queried(
                 watched,
                 run,
             });
-            async move { requested.answer(near).await }
+            async move { pending.answer(near).await }
         })
         .await
     })

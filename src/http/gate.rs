@@ -3,8 +3,8 @@
 //! Every route names its [`Access`] where it is registered. What can be said of a request alone is
 //! checked before anything of it runs or waits; what depends on an object that must be read first
 //! is checked in the view ([`Access::Object`]) each time it is read. A write that learns only from
-//! its body what it is about gets a [`Late`], from which only the check makes a [`Write`]. It alone
-//! submits commands: `cargo xtask tidy` finds the usual other ways here.
+//! its body what it is about gets a [`Late`], to be authorized late: only that makes a [`Write`],
+//! which alone submits commands: `cargo xtask tidy` finds the usual other ways here.
 //!
 //! Invariants:
 //! 1. A caller that is denied waits for nothing, and is answered nothing but that; by the agent
@@ -279,7 +279,8 @@ impl Read<'_> {
     }
 }
 
-/// A request that changes something or calls a client, before it is known whether it may.
+/// A request that changes something or calls a client, before it is known whether its caller may
+/// do that: its handler checks late, once it knows what the request is about.
 pub(super) struct Late(FrontCall);
 
 impl Deref for Late {
@@ -306,11 +307,11 @@ impl Late {
         &self.request.identity.acl
     }
 
-    /// Lets it in on a condition over what the caller may do.
+    /// Lets it in if the caller may do what it is about, as the handler found out.
     ///
     /// # Errors
     /// 403.
-    pub(super) fn when(self, allowed: bool) -> Result<Write, Refusal> {
+    pub(super) fn authorize(self, allowed: bool) -> Result<Write, Refusal> {
         demand(allowed)?;
         Ok(Write(self.0))
     }
@@ -321,7 +322,7 @@ impl Late {
     /// 403.
     pub(super) fn in_namespace(self, namespace: &str, any_of: &[Ns]) -> Result<Write, Refusal> {
         let allowed = in_namespace(self.acl(), namespace, any_of);
-        self.when(allowed)
+        self.authorize(allowed)
     }
 
     /// Lets in a caller that has one of these rights in the namespace of an object. A caller that

@@ -43,7 +43,7 @@ async fn write(write: Write) -> Result<Answer, Refusal> {
 }
 
 async fn late(late: Late) -> Result<Answer, Refusal> {
-    let write = late.when(true)?;
+    let write = late.authorize(true)?;
     assert_eq!(write.origin().actor, write.request.identity.actor);
     shown(&write.request.identity)
 }

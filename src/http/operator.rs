@@ -82,10 +82,10 @@ pub(super) fn keys(read: &Read<'_>) -> Result<Answer, Refusal> {
 /// `GET /v1/operator/digests`: index and digest per table, from one view.
 pub(super) fn digests(read: &Read<'_>) -> Result<Answer, Refusal> {
     let digests = match read.view.is_past() {
-        false => read.view.one().digests(),
+        false => read.view.unfiltered().digests(),
         true => read
             .view
-            .one()
+            .unfiltered()
             .digests_at(read.view.index())
             .map_err(storage)?
             .ok_or_else(|| {

@@ -240,7 +240,7 @@ fn kept_in(requested: Option<u64>, dir: &str) -> String {
 }
 
 /// An error about a past that is gone, with where it is kept if a restore is why.
-pub(super) fn reported(mut error: Refusal, log: &LogEngine) -> Refusal {
+pub(super) fn naming_former(mut error: Refusal, log: &LogEngine) -> Refusal {
     if error.code == Code::Gone
         && !error.message.contains("-data-dir")
         && let Some(dir) = former(None, log)

@@ -10,9 +10,9 @@ use crate::commands::node::RegisterNode;
 use crate::error::Refusal;
 use crate::http::harness::{Harness, Reply};
 use crate::proposer::Origin;
+use crate::rpc::client_calls::{Head, answer};
 use crate::rpc::csi::*;
-use crate::rpc::duplex::{Duplex, Pace};
-use crate::rpc::requested::{Head, answer};
+use crate::rpc::duplex::{Duplex, Keepalive};
 use crate::rpc::service::{Access, Call, Dispatch, Service};
 use crate::rpc::sessions::{Dial, SessionRequest, Sessions};
 use drover_testkit::fixtures;
@@ -72,7 +72,7 @@ fn plugin(requested: Arc<PluginRequests>) -> Arc<dyn Dispatch> {
 
 /// A client whose control stream the server holds.
 pub(super) fn client(sessions: &Arc<Sessions>, node: String, handlers: Arc<dyn Dispatch>) {
-    let (near, far) = Duplex::pair(Pace::STANDING);
+    let (near, far) = Duplex::pair(Keepalive::STANDING);
     sessions.hold(&node, far);
     let sessions = Arc::clone(sessions);
     tokio::spawn(async move {
@@ -81,7 +81,7 @@ pub(super) fn client(sessions: &Arc<Sessions>, node: String, handlers: Arc<dyn D
             outflow: _open,
         } = near;
         while let Ok(dial) = inflow.message::<Dial>().await {
-            let (mut here, there) = Duplex::pair(Pace::SESSION);
+            let (mut here, there) = Duplex::pair(Keepalive::SESSION);
             let requested = SessionRequest {
                 node_id: node.clone(),
                 session: dial.session,

@@ -61,7 +61,10 @@ pub(super) fn answer<L: Ready>(read: &Read<'_>, _seen: All) -> Result<Option<Ans
         || !begins::<L>(options)
         || !options.filter().is_empty()
         || !options.prefix().is_empty()
-        || (L::SPACED && everywhere && L::TOKEN == TokenKind::IndexId && several(read.view.one())?)
+        || (L::SPACED
+            && everywhere
+            && L::TOKEN == TokenKind::IndexId
+            && several(read.view.unfiltered())?)
     {
         return Ok(None);
     }

@@ -265,7 +265,7 @@ impl Front {
     }
 
     async fn serve_requests(&self, arrival: Arrival, visitor: Visitor) {
-        let mut reported = std::pin::pin!(reloaded(reloads_of(&arrival), PARTING));
+        let mut reloaded = std::pin::pin!(reloaded(reloads_of(&arrival), PARTING));
         let Arrival {
             stream, due, stop, ..
         } = arrival;
@@ -296,7 +296,7 @@ impl Front {
                     connection.as_mut().graceful_shutdown();
                     stopping = true;
                 }
-                () = reported.as_mut(), if !stopping => {
+                () = reloaded.as_mut(), if !stopping => {
                     connection.as_mut().graceful_shutdown();
                     (stopping, gone_by) = (true, Some(Instant::now() + LEAVING));
                 }
@@ -310,7 +310,7 @@ impl Front {
 
     /// HTTP/2: the same, many requests at once; a connection without one is ended after a while.
     async fn second(&self, arrival: Arrival) {
-        let mut reported = std::pin::pin!(reloaded(reloads_of(&arrival), PARTING));
+        let mut reloaded = std::pin::pin!(reloaded(reloads_of(&arrival), PARTING));
         let Arrival {
             mut stream,
             peer,
@@ -351,7 +351,7 @@ impl Front {
                     connection.as_mut().graceful_shutdown();
                     stopping = true;
                 }
-                () = reported.as_mut(), if !stopping => {
+                () = reloaded.as_mut(), if !stopping => {
                     connection.as_mut().graceful_shutdown();
                     (stopping, gone_by) = (true, Some(Instant::now() + LEAVING));
                 }
@@ -423,7 +423,7 @@ mod tests {
             ..Peer::default()
         };
         let ask = || {
-            let (near, far) = Duplex::pair(crate::rpc::duplex::Pace::SESSION);
+            let (near, far) = Duplex::pair(crate::rpc::duplex::Keepalive::SESSION);
             let answered = forwarded.answer(peer.clone(), far);
             (bytes_of(near), tokio::spawn(answered))
         };

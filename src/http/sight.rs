@@ -45,9 +45,9 @@ impl Sight {
         Self { view, who, whole }
     }
 
-    /// The view, for what works out the one thing that the request names: the route's access was
-    /// checked for that. It is not for lists.
-    pub(super) const fn one(&self) -> &View {
+    /// The view itself, from which rows come unchecked: for what works out the one thing that the
+    /// request names, for which the route's access was checked. It is not for lists.
+    pub(super) const fn unfiltered(&self) -> &View {
         &self.view
     }
 

@@ -132,8 +132,8 @@ async fn csi_48_job_13_a_volume_is_registered_shown_listed_and_removed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn csi_05_a_least_size_that_nobody_was_asked_for_is_warned_of() {
     let (h, _) = with_plugin().await;
-    let text = "capacity_min of volume \"data\" went to no plugin: it is as large as it was; it \
-                grows when it is registered again with another one";
+    let text = "capacity_min of volume \"data\" was not passed to any plugin: its size is \
+                unchanged; it grows when it is registered again with another capacity_min";
     let mut wanted = described("data");
     for (least, warned) in [(0, ""), (10, text), (10, text), (0, "")] {
         wanted["ID"] = json!(if warned.is_empty() { "other" } else { "data" });

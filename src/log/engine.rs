@@ -372,7 +372,7 @@ impl LogEngine {
         self.shared.read_range(from, to, max_bytes)
     }
 
-    /// All entries from `from` to the end.
+    /// All entries from `from` to the end, with those that are appended before the scan gets there.
     pub fn scan(&self, from: u64) -> Scan<'_> {
         Scan::new(&*self.shared, from, u64::MAX)
     }

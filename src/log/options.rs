@@ -32,7 +32,7 @@ pub struct LogOptions {
     pub seal: bool,
     /// A file is allocated ahead of need, and files of sealed segments are used again.
     pub prepare: bool,
-    /// Maintains the Merkle tree over the bodies.
+    /// Maintains the Merkle tree over the bodies of entries.
     pub tree: bool,
     /// Every durable entry counts as committed (a log without consensus).
     pub auto_commit: bool,

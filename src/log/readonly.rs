@@ -1,4 +1,4 @@
-//! Reading a log's files from outside, while a server may be writing them.
+//! A log's segment files opened read-only, while a server may be writing them.
 //!
 //! Nothing is locked and nothing is changed. The end of the last segment is whatever could be
 //! read when it was opened; [`ReadOnlyLog::refresh`] looks again. A segment that was sealed or
@@ -165,7 +165,7 @@ impl ReadOnlyLog {
         self.view.read_range(from, to, max_bytes)
     }
 
-    /// The entries from `from` to the end as last looked at.
+    /// The entries from `from` to where the log ended when it was opened or last refreshed.
     pub fn scan(&self, from: u64) -> Scan<'_> {
         Scan::new(&self.view, from, self.view.next)
     }

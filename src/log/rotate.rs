@@ -80,7 +80,7 @@ impl Writer {
         };
         let before = std::mem::replace(&mut self.segment, Arc::new(Segment::Open(open)));
         let position = (self.pos, self.synced);
-        let reported = self.committed.clone();
+        let committed = self.committed.clone();
         (self.pos, self.synced) = (0, 0);
         let mut buf = self.segment.header().encode(OPEN_MAGIC);
         std::mem::swap(&mut self.buf, &mut buf);
@@ -90,7 +90,7 @@ impl Writer {
             self.buf.clear();
             self.segment = before;
             (self.pos, self.synced) = position;
-            self.committed = reported;
+            self.committed = committed;
             return Err(e);
         }
         self.pos = self.buf.len() as u64;
@@ -100,7 +100,7 @@ impl Writer {
         let open = self.segment.open().expect("just made");
         open.frames.write().end = self.pos;
         self.shared.segments.push(Arc::clone(&self.segment));
-        self.requested = false;
+        self.next_file_requested = false;
         self.has_space();
         Ok(())
     }
@@ -175,7 +175,7 @@ impl Writer {
         };
         let before = Arc::clone(&self.segment);
         let position = (self.pos, self.synced, self.zeroed);
-        let reported = self.committed.clone();
+        let committed = self.committed.clone();
         // Those between as well: the records of whichever is the last one count, and a kill may
         // leave any of them as the last.
         let between = |s: &Arc<Segment>| {
@@ -191,7 +191,7 @@ impl Writer {
                 self.buf.clear();
                 self.segment = before;
                 (self.pos, self.synced, self.zeroed) = position;
-                self.committed = reported;
+                self.committed = committed;
                 return Err(e);
             }
         }

@@ -16,9 +16,11 @@ pub(super) trait EntrySource {
     fn read_range(&self, from: u64, to: u64, max_bytes: usize) -> Result<Vec<Entry>, LogError>;
 }
 
-/// A log that can be read in order: a server's own, or its files from outside.
+/// A log that can be read in order: a server's own log, or its segment files opened read-only.
 pub trait ReadableLog: Sync {
-    /// The entries from `from` to the end as it is now.
+    /// The entries from `from` on. Of a log that is written to ([`LogEngine`]) also those that are
+    /// appended before the scan ends; of a [`ReadOnlyLog`] those that were there when it was opened
+    /// or last refreshed.
     fn scan(&self, from: u64) -> Scan<'_>;
     /// One entry; `None` beyond the end.
     ///
@@ -66,8 +68,9 @@ impl ReadableLog for LogEngine {
     }
 }
 
-/// An iterator over the entries from an index to the end of the log, as it is when it gets there.
-/// After an error it ends.
+/// An iterator over the entries from an index to the end of the log. Over a log that is written to
+/// it ends where the log ends when it gets there; over one that is opened read-only, where that
+/// ended when it was opened or last refreshed. After an error it ends.
 pub struct Scan<'a> {
     source: &'a dyn EntrySource,
     next: u64,

@@ -1,8 +1,8 @@
-//! The Merkle tree of RFC 6962 over the bodies, kept as a compact range.
+//! The Merkle tree of RFC 6962 over the bodies of log entries, kept as a compact range.
 //!
 //! Leaf number = log index − first index of the epoch; leaf = SHA-256(0x00 ‖ body), inner node =
 //! SHA-256(0x01 ‖ left ‖ right). A compact range of size n holds the roots of the perfect subtrees
-//! that n's binary digits name, largest first: enough to continue and to give the root.
+//! that n's set bits stand for, largest first: enough to continue and to give the root.
 
 use std::collections::VecDeque;
 
@@ -34,7 +34,7 @@ pub struct CompactRange {
 }
 
 impl CompactRange {
-    /// A range from its parts; `None` unless there is one node for each set digit of `size`.
+    /// A range from its parts; `None` unless there is one node for each set bit of `size`.
     pub fn from_parts(size: u64, nodes: Vec<Hash>) -> Option<CompactRange> {
         (nodes.len() == size.count_ones() as usize).then_some(CompactRange { size, nodes })
     }
@@ -55,8 +55,8 @@ impl CompactRange {
         debug_assert!(pushed, "every range ends at a leaf");
     }
 
-    /// Adds the next 2^`level` leaves, of which only the root is known; false where the range does
-    /// not end at such a subtree.
+    /// Adds the next 2^`level` leaves, of which only the root is known; false unless the size is a
+    /// multiple of 2^`level`.
     #[must_use]
     pub fn push_subtree(&mut self, level: u32, root: Hash) -> bool {
         if self.size.trailing_zeros() < level {
@@ -67,7 +67,7 @@ impl CompactRange {
             let left = self
                 .nodes
                 .pop()
-                .expect("one node for each set digit of the size");
+                .expect("one node for each set bit of the size");
             node = node_hash(&left, &node);
         }
         self.nodes.push(node);
@@ -125,7 +125,8 @@ impl Tree {
         }
     }
 
-    fn base(&self) -> Option<u64> {
+    /// The index of the first entry whose leaf is not in the tree yet.
+    fn next_uncommitted(&self) -> Option<u64> {
         self.range.as_ref().map(|r| self.first + r.size)
     }
 
@@ -149,9 +150,9 @@ impl Tree {
 
     /// Drops the leaves of entries from `next` on.
     pub(super) fn truncate(&mut self, next: u64) {
-        if let Some(base) = self.base() {
+        if let Some(first) = self.next_uncommitted() {
             self.pending
-                .truncate(usize::try_from(next.saturating_sub(base)).unwrap_or(usize::MAX));
+                .truncate(usize::try_from(next.saturating_sub(first)).unwrap_or(usize::MAX));
         }
     }
 

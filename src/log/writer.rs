@@ -49,7 +49,8 @@ pub(super) struct Writer {
     /// The committed position that the files hold.
     pub(super) committed: Option<Position>,
     pub(super) marked: bool,
-    pub(super) requested: bool,
+    /// Whether the housekeeper is to prepare the next file, or has.
+    pub(super) next_file_requested: bool,
     pub(super) seal_at: Option<u64>,
 }
 
@@ -75,7 +76,7 @@ impl Writer {
             held: Vec::new(),
             committed,
             marked: true,
-            requested: false,
+            next_file_requested: false,
             seal_at: None,
             shared,
         }
@@ -284,11 +285,11 @@ impl Writer {
     /// written here yet does not count as committed, though a majority may hold it; nor does any
     /// while a truncation waits: the entry at that index may be the one that is removed.
     fn commit_to_report(&self, state: &LogState, next: u64) -> Option<Position> {
-        let reported = self.committed.as_ref().map(|(index, _)| *index);
+        let in_files = self.committed.as_ref().map(|(index, _)| *index);
         let caught_up = state.generation == state.carried_out;
         let committed = state.committed.as_ref().filter(|_| caught_up);
         committed
-            .filter(|(index, _)| Some(*index) != reported && *index < next)
+            .filter(|(index, _)| Some(*index) != in_files && *index < next)
             .cloned()
     }
 
@@ -385,14 +386,15 @@ impl Writer {
     /// Requests the next file in time, and for sealing when a full segment is committed.
     fn nudge_housekeeper(&mut self, committed: Option<u64>) {
         let options = &self.shared.options;
-        let prepare = options.prepare && !self.requested && self.pos > options.segment_bytes / 2;
+        let prepare =
+            options.prepare && !self.next_file_requested && self.pos > options.segment_bytes / 2;
         let seal = options.seal && self.seal_at.is_some_and(|i| committed >= Some(i));
         if prepare || seal {
             let mut housekeeper = self.shared.housekeeper.lock();
             housekeeper.want |= prepare;
             housekeeper.seal |= seal;
             self.shared.housekeeper_wake.notify_one();
-            self.requested |= prepare;
+            self.next_file_requested |= prepare;
             if seal {
                 self.seal_at = None;
             }

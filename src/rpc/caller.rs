@@ -91,7 +91,7 @@ impl Caller {
         Self {
             way: CallRoute::Network(
                 Ways {
-                    streams: pool.apart(),
+                    streams: pool.for_streams(),
                     calls: pool,
                 },
                 servers,
@@ -210,12 +210,16 @@ impl Caller {
     ) -> Result<(Duplex, Option<Carrier>), RpcError> {
         match &self.way {
             CallRoute::Network(ways, servers) => {
-                let pool = if R::APART { &ways.streams } else { &ways.calls };
+                let pool = if R::SEPARATE_CONNECTIONS {
+                    &ways.streams
+                } else {
+                    &ways.calls
+                };
                 let first = wire::encode(request)?;
                 let addr = servers
                     .first()
                     .ok_or_else(|| RpcError::Unreachable("no servers are known".into()))?;
-                let kind = (R::NAME, R::PACE);
+                let kind = (R::NAME, R::KEEPALIVE);
                 let opened = pool.open(&addr, kind, self.as_call(), first, timeout).await;
                 if opened.as_ref().is_err_and(RpcError::is_transient) {
                     servers.failed(&addr);
@@ -223,7 +227,7 @@ impl Caller {
                 opened.map(|(stream, carrier)| (stream, Some(carrier)))
             }
             CallRoute::Process(service) => {
-                let (mut near, far) = Duplex::pair(R::PACE);
+                let (mut near, far) = Duplex::pair(R::KEEPALIVE);
                 let sent = near.outflow.message(request);
                 sent.map_err(|broken| RpcError::Malformed(broken.0))?;
                 tokio::time::timeout(timeout, service.open(R::NAME, self.as_call(), far))

@@ -20,7 +20,7 @@ use tokio::sync::{Mutex, watch};
 use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
 
-use super::duplex::{Duplex, Half, Outgoing, Pace};
+use super::duplex::{Duplex, Half, Keepalive, Outgoing};
 use super::methods::{Empty, StatusPing};
 use super::service::Call;
 use super::wire::{
@@ -167,7 +167,7 @@ impl Pool {
 
     /// Another pool of as many connections for streams, made and kept the same way.
     #[must_use]
-    pub fn apart(&self) -> Self {
+    pub fn for_streams(&self) -> Self {
         let dialing = Dialing {
             unsent: Some(UNSENT),
             ..self.dialing.clone()
@@ -216,12 +216,12 @@ impl Pool {
     pub async fn open(
         &self,
         addr: &str,
-        (name, pace): (&'static str, Pace),
+        (name, keepalive): (&'static str, Keepalive),
         call: Call,
         first: Bytes,
         timeout: Duration,
     ) -> Result<(Duplex, Carrier), RpcError> {
-        let (half, body) = Half::new(pace);
+        let (half, body) = Half::new(keepalive);
         half.first(first);
         let request = request(addr, name, &call, Outgoing::Flow(body), timeout)?;
         let opened = async {

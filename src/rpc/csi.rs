@@ -1,5 +1,5 @@
 //! The methods of CSI volumes: the calls of clients to servers (`CSIVolume.…`), and those of
-//! servers to the clients that run plugins (`CSI.…`, in sessions: [`super::requested`]).
+//! servers to the clients that run plugins (`CSI.…`, in sessions: [`super::client_calls`]).
 //!
 //! Requests to plugins are structures with Nomad's names (CSI-11). The volume's id in them is what
 //! the plugin calls it (CSI-10); secrets go along and are never shown.
@@ -30,14 +30,14 @@ impl std::fmt::Debug for Secrets {
 /// A call to a controller: which plugin's, and on which node.
 pub trait AskController: Rpc {
     /// The plugin that is called, and the node whose controller it is; empty until one is chosen.
-    fn of(requested: &mut Self::Req) -> (&str, &mut String);
+    fn of(request: &mut Self::Req) -> (&str, &mut String);
 }
 
 macro_rules! controllers {
     ($($method:ident)*) => {$(
         impl AskController for $method {
-            fn of(requested: &mut Self::Req) -> (&str, &mut String) {
-                (&requested.plugin_id, &mut requested.controller_node_id)
+            fn of(request: &mut Self::Req) -> (&str, &mut String) {
+                (&request.plugin_id, &mut request.controller_node_id)
             }
         }
     )*};

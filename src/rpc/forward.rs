@@ -12,7 +12,7 @@ use hyper::Method;
 use serde::{Deserialize, Serialize};
 
 use super::Streaming;
-use super::duplex::{Duplex, Pace};
+use super::duplex::{Duplex, Keepalive};
 use drover_error::Refusal;
 use drover_net::Peer;
 
@@ -30,8 +30,8 @@ pub struct ServerForward;
 
 impl Streaming for ServerForward {
     const NAME: &'static str = "Server.Forward";
-    const PACE: Pace = Pace::SESSION;
-    const APART: bool = true;
+    const KEEPALIVE: Keepalive = Keepalive::SESSION;
+    const SEPARATE_CONNECTIONS: bool = true;
     type Req = ForwardRequest;
 }
 

@@ -1,6 +1,6 @@
 //! The methods of host volumes: the calls of users to servers (`HostVolume.…`,
 //! `TaskGroupHostVolumeClaim.…`), and those of servers to the client on whose node one is
-//! (`ClientHostVolume.…`, in sessions: [`super::requested`]).
+//! (`ClientHostVolume.…`, in sessions: [`super::client_calls`]).
 //!
 //! Every call to a client can be repeated: what is made already is made, what is gone is gone.
 

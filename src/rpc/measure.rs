@@ -5,8 +5,9 @@ use std::time::Instant;
 
 use drover_telemetry::{labels, milliseconds};
 
-/// Methods that may wait for a change: their time says nothing.
-const WAITS: [&str; 9] = [
+/// Methods that may hold a blocking query. How long one takes says nothing of the work for its
+/// caller, so it is left out of the time spent on callers; Nomad's histograms have it.
+const BLOCKING_METHODS: [&str; 9] = [
     "Alloc.GetAllocs",
     "CSIPlugin.Get",
     "CSIPlugin.List",
@@ -18,8 +19,9 @@ const WAITS: [&str; 9] = [
     "TaskGroupHostVolumeClaim.List",
 ];
 
-/// Counts a call that is answered here, by its method's name, and measures how long it takes. The
-/// label says who calls; it is read once the call was answered, for that proves it.
+/// Counts a call that is answered here, by its method's name, and measures how long it takes.
+/// `label` names the caller; it is called once there is an answer, for only then is the caller
+/// known for certain.
 pub(super) async fn timed<T>(
     name: &'static str,
     call: impl Future<Output = T>,
@@ -35,7 +37,7 @@ pub(super) async fn timed<T>(
     let answer = call.await;
     let label = label();
     let served = labels::served(name.to_owned(), label.as_deref());
-    if !WAITS.contains(&name) {
+    if !BLOCKING_METHODS.contains(&name) {
         served.took(began.elapsed());
     }
     labels::count(format!("nomad.nomad.rpc.{endpoint}.{kind}"), label);

@@ -8,41 +8,43 @@
 //! `drover-rpc` (the version of these rules, 1), `drover-timeout-ms` (how long the caller waits),
 //! `x-nomad-token` and `drover-node` (who calls: a node's secret and its id). A refusal has the
 //! HTTP status of its code, the code in `drover-error` and the text as body. A caller is looked up
-//! before its body is taken in: one that has proved nothing gets little memory, little time and no
-//! wait ([`server::CallerLimits`]), and where no node has proved itself on a connection, it has few
-//! streams. So a client that makes one for a node begins with a call in its name (`Status.Ping`).
+//! before its body is taken in: one that has proved nothing gets little memory and little time
+//! ([`server::CallerLimits`]) and may not hold a blocking query; a connection on which no node has
+//! proved itself has few streams. So a client that makes a connection for a node begins with a
+//! call in the node's name (`Status.Ping`).
 //!
 //! A [`Streaming`] method has the same head and two bodies that go on ([`duplex`]): a node's
 //! standing `Node.Control`, over which a server dials it; `Node.Session`, which the node opens then
 //! ([`sessions`]); `Server.Forward`, a whole request of the HTTP API ([`forward`]), for the leader
-//! ([`whereabouts`]). Only a caller that proved itself opens one. What much comes over goes by
-//! connections apart from calls, so that no heartbeat waits for it.
+//! ([`leader_locator`]). Only a caller that proved itself opens one. Streams that may carry much go
+//! over connections of their own, so that no heartbeat waits behind them.
 //!
-//! A server calls a client the same way round ([`requested`]): it dials a session, names a method
-//! in it, and the client's own handlers answer. [`csi`] and [`host_volume`] have the methods of
-//! volumes, both ways; [`volumes`] those of people and their tools, who have a token and no node.
+//! Servers call clients in the other direction, over a session ([`client_calls`]): the server
+//! dials one, names a method in it, and the client's own handlers answer. [`csi`] and
+//! [`host_volume`] have the methods of volumes, both ways; [`volumes`] those for people and their
+//! tools, which have a token and are no nodes.
 //!
-//! It must not know: what a method means. That is in `endpoints` of the crate `drover`: a view is
-//! read, or a command submitted, and nothing else.
+//! This crate must not know what a method means. That is in `endpoints` of the crate `drover`,
+//! where a handler reads a view or submits a command, and does nothing else.
 
 pub mod caller;
 pub mod client;
+pub mod client_calls;
+#[cfg(test)]
+mod client_calls_test;
 pub mod csi;
 pub mod duplex;
 pub mod forward;
 mod guest;
 pub mod host_volume;
+pub mod leader_locator;
 mod measure;
 pub mod methods;
-pub mod requested;
-#[cfg(test)]
-mod requested_test;
 pub mod server;
 pub mod service;
 pub mod sessions;
 pub mod updates;
 pub mod volumes;
-pub mod whereabouts;
 mod wire;
 
 pub use wire::encode;
@@ -66,11 +68,11 @@ pub trait Rpc: 'static {
 pub trait Streaming: 'static {
     /// Its name, as in `Node.Control`.
     const NAME: &'static str;
-    /// How often each end says something.
-    const PACE: duplex::Pace;
-    /// Whether it goes over a connection apart from calls: much may come over it, and heartbeats do
-    /// not wait for it.
-    const APART: bool = false;
+    /// How often each end sends something, and how long its silence is borne.
+    const KEEPALIVE: duplex::Keepalive;
+    /// Whether it goes over other connections than calls do: what may carry much would hold up the
+    /// heartbeats among them.
+    const SEPARATE_CONNECTIONS: bool = false;
     /// The request.
     type Req: Serialize + DeserializeOwned + Send + Sync + 'static;
 }

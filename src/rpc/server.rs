@@ -325,11 +325,11 @@ async fn call(
     let mut space = CallAllowance::of(&call, peer, &service, limits, place.guest()).await?;
     place.keep(space.turn.take());
     let timeout = timeout.min(space.timeout);
-    if let Some(pace) = service.streams(&name) {
+    if let Some(keepalive) = service.streams(&name) {
         if space.strange {
             return Err(Refusal::permission_denied());
         }
-        let (half, body) = Half::new(pace);
+        let (half, body) = Half::new(keepalive);
         let stream = half.join(request.into_body());
         return tokio::time::timeout(timeout, service.open(&name, call, stream))
             .await
@@ -400,8 +400,8 @@ async fn looked_up(
     service: &Arc<dyn Dispatch>,
     limits: &CallerLimits,
 ) -> Result<bool, Refusal> {
-    let mut requested = limits.lookups.hold(peer.ip());
-    requested.try_take(1).map_err(unavailable)?;
+    let mut lookup = limits.lookups.hold(peer.ip());
+    lookup.try_take(1).map_err(unavailable)?;
     let known = tokio::time::timeout(LOOKUP_TIMEOUT, service.knows(call)).await;
     known.map_err(|_| Refusal::new(Code::Unavailable, "looking the caller up took too long"))
 }

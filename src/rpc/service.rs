@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
-use super::duplex::{Duplex, Pace};
+use super::duplex::{Duplex, Keepalive};
 use super::{Rpc, Streaming, measure, wire};
 use drover_error::{Code, Refusal};
 use drover_identity::Identity;
@@ -96,7 +96,7 @@ pub trait Dispatch: Send + Sync {
     ) -> BoxFuture<'static, Result<Bytes, Refusal>>;
 
     /// How a stream of this name is kept alive; none: it is no stream.
-    fn streams(&self, name: &str) -> Option<Pace>;
+    fn streams(&self, name: &str) -> Option<Keepalive>;
 
     /// Opens a stream that a known caller requests; once it is accepted, it goes on by itself.
     fn open(
@@ -152,7 +152,7 @@ pub enum Access {
     Node,
     /// The same, or of a node that is gone, which is answered that it is.
     NodeOrGone,
-    /// The secret of a node, or a token that may do what is requested.
+    /// The secret of a node, or a token that may do what the call does.
     NodeOrToken,
     /// The secret of the node that it is about, or a token that may do this.
     NodeOr(&'static str),
@@ -189,7 +189,7 @@ impl std::fmt::Display for Access {
 pub struct Service<S> {
     state: Arc<S>,
     handlers: HashMap<&'static str, Handler<S>>,
-    openers: HashMap<&'static str, (Pace, Opener<S>)>,
+    openers: HashMap<&'static str, (Keepalive, Opener<S>)>,
     doorman: Option<Doorman<S>>,
     labeller: Option<Labeller<S>>,
     finder: Option<Finder<S>>,
@@ -304,9 +304,9 @@ impl<S: Send + Sync + 'static> Service<S> {
         let found = finder.map(|finder| finder(self.state.clone(), call.clone()));
         let limiter = self.limiter.as_ref();
         let within = limiter.map(|limiter| limiter(self.state.clone(), name, call.clone()));
-        let requested = self.guard.as_ref().zip(self.accesses.get(name));
-        let requested =
-            requested.map(|(guard, access)| guard(self.state.clone(), *access, call.clone()));
+        let guarded = self.guard.as_ref().zip(self.accesses.get(name));
+        let allowed =
+            guarded.map(|(guard, access)| guard(self.state.clone(), *access, call.clone()));
         let clerk = self.clerk.clone();
         let clerk = clerk.map(|clerk| (clerk, self.state.clone(), call.clone()));
         let state = self.state.clone();
@@ -317,8 +317,8 @@ impl<S: Send + Sync + 'static> Service<S> {
             if let Some(within) = within {
                 within.await?;
             }
-            if let Some(requested) = requested {
-                requested.await?;
+            if let Some(allowed) = allowed {
+                allowed.await?;
             }
             answer(state, call).await
         };
@@ -374,14 +374,14 @@ impl<S: Send + Sync + 'static> Service<S> {
         let opener: Opener<S> = Arc::new(move |state, call, mut stream| {
             let handler = handler.clone();
             let opened = async move {
-                let requested = stream.inflow.message().await;
-                let requested = requested.map_err(|broken| Refusal::bad_request(broken.0))?;
-                handler(state, call, requested, stream).await
+                let request = stream.inflow.message().await;
+                let request = request.map_err(|broken| Refusal::bad_request(broken.0))?;
+                handler(state, call, request, stream).await
             };
             opened.boxed()
         });
         self.accesses.insert(R::NAME, access);
-        let old = self.openers.insert(R::NAME, (R::PACE, opener));
+        let old = self.openers.insert(R::NAME, (R::KEEPALIVE, opener));
         debug_assert!(old.is_none(), "{} is there twice", R::NAME);
         self
     }
@@ -411,8 +411,8 @@ impl<S: Send + Sync + 'static> Dispatch for Service<S> {
         }
     }
 
-    fn streams(&self, name: &str) -> Option<Pace> {
-        self.openers.get(name).map(|(pace, _)| *pace)
+    fn streams(&self, name: &str) -> Option<Keepalive> {
+        self.openers.get(name).map(|(keepalive, _)| *keepalive)
     }
 
     fn open(

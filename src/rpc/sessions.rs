@@ -3,8 +3,8 @@
 //! A server cannot reach a client: it has no address that counts, and may be behind anything. So
 //! the client keeps a `Node.Control` open; each session that is wanted is named on it, and the
 //! client opens a `Node.Session` that carries the name. Both go over connections that the client
-//! made. Whichever server holds the stream of a node is the one that reaches it: the others request
-//! a session of it (`Node.Dial`), which it hands on.
+//! made. Whichever server holds the stream of a node is the one that reaches it: the others get a
+//! session by way of it (`Node.Dial`).
 //!
 //! Invariants: a session goes to the node that was dialled, which proved itself again when it
 //! opened it; a name is good once; a caller that gives up waiting leaves nothing behind.
@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::caller::Caller;
-use super::duplex::{Duplex, Outflow, Pace};
+use super::duplex::{Duplex, Keepalive, Outflow};
 use super::methods::{Empty, StatusPing};
 use super::service::Dispatch;
 use super::{RpcError, Streaming};
@@ -39,7 +39,7 @@ const ON_THE_WAY: Duration = Duration::from_secs(2);
 /// though it may be the one that the node held on to.
 const THERE: Duration = Duration::from_secs(3);
 
-/// Sessions of one node that are requested and not answered.
+/// Sessions of one node that are wanted and not opened yet.
 const WAITING: usize = 256;
 
 /// A node keeps itself reachable.
@@ -55,17 +55,17 @@ pub struct NodeControl;
 
 impl Streaming for NodeControl {
     const NAME: &'static str = "Node.Control";
-    const PACE: Pace = Pace::STANDING;
+    const KEEPALIVE: Keepalive = Keepalive::STANDING;
     type Req = ControlRequest;
 }
 
-/// A node takes up a session that was requested of it.
+/// A node opens a session for which it was dialled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SessionRequest {
     #[serde(rename = "NodeID")]
     pub node_id: String,
-    /// The name of the session that was requested.
+    /// The name of the session, from [`Dial`].
     #[serde(rename = "Session")]
     pub session: String,
 }
@@ -75,23 +75,23 @@ pub struct NodeSession;
 
 impl Streaming for NodeSession {
     const NAME: &'static str = "Node.Session";
-    const PACE: Pace = Pace::SESSION;
-    const APART: bool = true;
+    const KEEPALIVE: Keepalive = Keepalive::SESSION;
+    const SEPARATE_CONNECTIONS: bool = true;
     type Req = SessionRequest;
 }
 
-/// `Node.Dial`: another server requests a session to a node that holds on to this one.
+/// `Node.Dial`: another server wants a session to a node that holds on to this one.
 pub struct NodeDial;
 
 impl Streaming for NodeDial {
     const NAME: &'static str = "Node.Dial";
-    const PACE: Pace = Pace::SESSION;
-    const APART: bool = true;
+    const KEEPALIVE: Keepalive = Keepalive::SESSION;
+    const SEPARATE_CONNECTIONS: bool = true;
     type Req = ControlRequest;
 }
 
 /// What a node is sent over its control stream. Without a name: to open another stream over another
-/// connection, for this one is to go; sessions requested over it meanwhile are taken up.
+/// connection, for this one is to go; sessions that are wanted over it meanwhile are opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Dial {
@@ -163,7 +163,7 @@ struct ControlStream {
     outflow: Outflow,
 }
 
-/// A session that was requested.
+/// A session that is wanted: its node was dialled, and has not opened it yet.
 #[derive(Debug)]
 struct SessionOrder {
     node: String,
@@ -218,7 +218,7 @@ impl Sessions {
         self.hold_until(node, stream, CancellationToken::new());
     }
 
-    /// The same; the node is requested to open another stream once `parting` is cancelled.
+    /// The same; the node is to open another stream once `parting` is cancelled.
     pub fn hold_until(self: &Arc<Self>, node: &str, stream: Duplex, parting: CancellationToken) {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         let Duplex {
@@ -235,7 +235,7 @@ impl Sessions {
         metrics::gauge!("drover.rpc.nodes_reachable").set(self.len() as f64);
         let (sessions, node) = (Arc::clone(self), node.to_owned());
         tokio::spawn(async move {
-            let mut reported = false;
+            let mut notified = false;
             let ended = loop {
                 tokio::select! {
                     next = inflow.next() => match next {
@@ -243,8 +243,8 @@ impl Sessions {
                         Ok(None) => break None,
                         Err(broken) => break Some(broken),
                     },
-                    () = parting.cancelled(), if !reported => {
-                        reported = true;
+                    () = parting.cancelled(), if !notified => {
+                        notified = true;
                         sessions.part(&node, turn);
                     }
                 }
@@ -268,18 +268,18 @@ impl Sessions {
         }
     }
 
-    /// Takes up a session that was requested.
+    /// Takes a session that the node opened for whoever dialled it.
     ///
     /// # Errors
-    /// 404: it was not requested of this node, or is waited for no more.
-    pub fn join(&self, requested: &SessionRequest, stream: Duplex) -> Result<(), Refusal> {
+    /// 404: this node was not dialled for it, or nobody waits for it any more.
+    pub fn join(&self, request: &SessionRequest, stream: Duplex) -> Result<(), Refusal> {
         let mut wanted = self.wanted.lock();
-        let of_node = |wanted: &SessionOrder| wanted.node == requested.node_id;
-        if !wanted.get(&requested.session).is_some_and(of_node) {
+        let of_node = |wanted: &SessionOrder| wanted.node == request.node_id;
+        if !wanted.get(&request.session).is_some_and(of_node) {
             return Err(Refusal::not_found("no such session is wanted"));
         }
         let answered = wanted
-            .remove(&requested.session)
+            .remove(&request.session)
             .map(|wanted| wanted.answered);
         drop(wanted);
         if let Some(answered) = answered {
@@ -317,7 +317,7 @@ impl Sessions {
         let Some(others) = self.others.get() else {
             return Err(no_path());
         };
-        let requested = ControlRequest {
+        let request = ControlRequest {
             node_id: node.to_owned(),
         };
         // It takes its time with a node that does not answer.
@@ -326,14 +326,14 @@ impl Sessions {
         let mut asking: FuturesUnordered<_> = (others.addrs)()
             .into_iter()
             .map(|addr| {
-                let (caller, requested) = (others.caller.at(&addr), &requested);
+                let (caller, request) = (others.caller.at(&addr), &request);
                 async move {
-                    let opens = async || match caller.open::<NodeDial>(requested, patience).await {
+                    let opens = async || match caller.open::<NodeDial>(request, patience).await {
                         // A connection that stood from before says nothing of a server that has
                         // ended it since: a new one does.
                         Err(RpcError::Unreachable(_)) => {
                             let left = patience.saturating_sub(began.elapsed());
-                            caller.open::<NodeDial>(requested, left).await
+                            caller.open::<NodeDial>(request, left).await
                         }
                         opened => opened,
                     };
@@ -374,7 +374,7 @@ impl Sessions {
     /// 404 `No path to node`; 503 where it does not answer.
     pub async fn dial_here(self: &Arc<Self>, node: &str) -> Result<Duplex, Refusal> {
         if let Some(own) = self.own.get().filter(|own| own.node == node) {
-            let (near, far) = Duplex::pair(NodeSession::PACE);
+            let (near, far) = Duplex::pair(NodeSession::KEEPALIVE);
             tokio::spawn((own.answers)(far));
             return Ok(near);
         }

@@ -52,9 +52,9 @@ fn mod_30_messages_of_sessions_are_the_bytes_they_always_were() {
     golden(&forward, "81a741646472657373ad31302e302e302e313a34303030");
 }
 
-/// A node that takes up the sessions that are requested of it, and sends back what it receives.
+/// A node that opens the sessions for which it is dialled, and sends back what it receives.
 fn echo(sessions: &Arc<Sessions>, node: &'static str) -> Duplex {
-    let (near, far) = Duplex::pair(Pace::STANDING);
+    let (near, far) = Duplex::pair(Keepalive::STANDING);
     sessions.hold(node, far);
     near
 }
@@ -80,26 +80,26 @@ async fn mod_30_a_session_goes_to_the_node_that_was_dialled() {
     });
     let session = dialled(&mut control).await.session;
     for (node, name) in [("n2", session.as_str()), ("n1", "another")] {
-        let requested = SessionRequest {
+        let request = SessionRequest {
             node_id: node.to_owned(),
             session: name.to_owned(),
         };
-        let (_, far) = Duplex::pair(Pace::SESSION);
-        let refused = sessions.join(&requested, far).unwrap_err();
+        let (_, far) = Duplex::pair(Keepalive::SESSION);
+        let refused = sessions.join(&request, far).unwrap_err();
         assert_eq!(refused.code, Code::NotFound);
     }
-    let requested = SessionRequest {
+    let request = SessionRequest {
         node_id: "n1".to_owned(),
         session,
     };
-    let (mut near, far) = Duplex::pair(Pace::SESSION);
-    sessions.join(&requested, far).unwrap();
+    let (mut near, far) = Duplex::pair(Keepalive::SESSION);
+    sessions.join(&request, far).unwrap();
     let mut stream = dialling.await.unwrap().unwrap();
     stream.outflow.send(Bytes::from_static(b"x")).await.unwrap();
     assert_eq!(near.inflow.data().await.unwrap().unwrap(), "x");
     // Its name is good once.
-    let (_, far) = Duplex::pair(Pace::SESSION);
-    assert!(sessions.join(&requested, far).is_err());
+    let (_, far) = Duplex::pair(Keepalive::SESSION);
+    assert!(sessions.join(&request, far).is_err());
     assert!(sessions.wanted.lock().is_empty());
 }
 
@@ -143,7 +143,7 @@ async fn a_newer_stream_of_a_node_takes_the_place_of_the_older() {
 #[tokio::test]
 async fn env_02_a_node_whose_connection_is_to_go_is_told_and_reached_meanwhile() {
     let sessions = Arc::new(Sessions::default());
-    let (mut control, far) = Duplex::pair(Pace::STANDING);
+    let (mut control, far) = Duplex::pair(Keepalive::STANDING);
     let parting = CancellationToken::new();
     sessions.hold_until("n1", far, parting.clone());
     parting.cancel();
@@ -155,7 +155,7 @@ async fn env_02_a_node_whose_connection_is_to_go_is_told_and_reached_meanwhile()
     assert!(!dialled(&mut control).await.session.is_empty());
     dialling.abort();
     // Of an older stream nothing is sent over the newer.
-    let (_older, far) = Duplex::pair(Pace::STANDING);
+    let (_older, far) = Duplex::pair(Keepalive::STANDING);
     let parting = CancellationToken::new();
     sessions.hold_until("n1", far, parting.clone());
     let mut newer = echo(&sessions, "n1");
@@ -183,12 +183,12 @@ async fn many_dials_at_once_wait_for_a_node_that_is_slow_to_hear_them() {
         Code::Unavailable
     );
     for _ in 0..WAITING {
-        let requested = SessionRequest {
+        let request = SessionRequest {
             node_id: "n1".to_owned(),
             session: dialled(&mut control).await.session,
         };
-        let (_near, far) = Duplex::pair(Pace::SESSION);
-        sessions.join(&requested, far).unwrap();
+        let (_near, far) = Duplex::pair(Keepalive::SESSION);
+        sessions.join(&request, far).unwrap();
     }
     for one in dialling {
         timeout(SOON, one).await.unwrap().unwrap().unwrap();
@@ -287,7 +287,7 @@ async fn a_server_whose_connection_breaks_is_asked_for_the_node_over_another() {
         );
     let inner = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let rpc = serve(inner, Arc::new(service), CallerLimits::default()).unwrap();
-    // Between them, what ends the first connections once a session to the node was requested over
+    // Between them, what ends the first connections once a session to the node was wanted over
     // one.
     let outer = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (addr, to) = (outer.local_addr().unwrap().to_string(), rpc.addr());
@@ -320,9 +320,9 @@ async fn a_server_whose_connection_breaks_is_asked_for_the_node_over_another() {
 #[tokio::test]
 async fn a_node_that_is_gone_without_a_word_is_given_up_after_some_beats() {
     let sessions = Arc::new(Sessions::default());
-    let (half, _taken_by_nobody) = Half::new(Pace {
-        beat: Duration::from_millis(5),
-        silence: Duration::from_millis(20),
+    let (half, _taken_by_nobody) = Half::new(Keepalive {
+        interval: Duration::from_millis(5),
+        timeout: Duration::from_millis(20),
     });
     let nothing = futures_util::stream::pending::<Result<Frame<Bytes>, std::io::Error>>();
     sessions.hold("n1", half.join(StreamBody::new(nothing)));

@@ -1,4 +1,5 @@
-//! Where a volume of a host is made: the node that a description without one comes to.
+//! Where a dynamic host volume is created: chooses a node where its description names none, and
+//! checks the named one.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +16,7 @@ pub enum NoNode {
     /// The named one is not known.
     #[error("no such node {0}")]
     Unknown(String),
-    /// The named one takes nothing now, or is not as the description wants it.
+    /// The named one is not ready, or does not meet the description.
     #[error("node {0} cannot take the volume: {1}")]
     Unfit(String, String),
     /// No node fits.
@@ -23,32 +24,34 @@ pub enum NoNode {
     None(String),
 }
 
-/// What keeps a volume from nodes beside what they say of themselves.
+/// What limits where a volume may be created, beside its description and what nodes report.
 #[derive(Clone, Copy, Debug)]
-pub struct UsedVolumes<'a> {
-    /// Nodes that have its name, or are about to.
+pub struct PlacementLimits<'a> {
+    /// Nodes that have a volume of its name, or are about to have one.
     pub nodes: &'a BTreeSet<String>,
-    /// Its plugin has to make it; else it is there.
+    /// Whether its plugin has to create it, so that a node must run that; if not, the volume is
+    /// there already.
     pub needs_plugin: bool,
 }
 
-/// The id of the node where a volume is made: the one that it names, or by chance one of those that
-/// are ready, in its pool, run its plugin, meet its constraints and have no volume of its name.
+/// The id of the node where a volume is created: the one that it names, or one chosen at random of
+/// those that are ready, in its pool, run its plugin, meet its constraints and have no volume of
+/// its name.
 ///
 /// # Errors
 /// Why no node fits.
 pub fn place(
     cluster: &Cluster,
     volume: &HostVolume,
-    taken: &UsedVolumes<'_>,
+    limits: &PlacementLimits<'_>,
     seed: u64,
 ) -> Result<String, NoNode> {
-    let plugin = taken.needs_plugin.then(|| Constraint {
+    let plugin = limits.needs_plugin.then(|| Constraint {
         l_target: format!("${{attr.plugins.host_volume.{}.version}}", volume.plugin_id),
         operand: "is_set".to_owned(),
         ..Constraint::default()
     });
-    let rules = (plugin.as_ref(), taken.nodes);
+    let rules = (plugin.as_ref(), limits.nodes);
     let mut operands = OperandCache::default();
     if !volume.node_id.is_empty() {
         let unknown = || NoNode::Unknown(volume.node_id.clone());
@@ -75,7 +78,7 @@ pub fn place(
     }
 }
 
-/// Why a volume cannot be made on a node.
+/// Why a volume cannot be created on a node.
 fn unfit(
     info: &NodeInfo,
     volume: &HostVolume,
@@ -108,7 +111,7 @@ mod tests {
     use super::*;
 
     static NONE: BTreeSet<String> = BTreeSet::new();
-    const FREE: UsedVolumes<'static> = UsedVolumes {
+    const FREE: PlacementLimits<'static> = PlacementLimits {
         nodes: &NONE,
         needs_plugin: true,
     };
@@ -174,7 +177,7 @@ mod tests {
         let one = volume(|v| v.constraints = vec![constraint].into());
         assert_eq!(places(&one), ["b".to_owned()].into());
         let promised = ["a".to_owned()].into();
-        let rest = UsedVolumes {
+        let rest = PlacementLimits {
             nodes: &promised,
             needs_plugin: false,
         };

@@ -15,7 +15,7 @@ use crate::gate::Owed;
 use crate::log::LogEngine;
 use crate::net::tls::Expiry;
 use crate::raft::Leadership;
-use crate::rpc::whereabouts::{LeaderPlace, Whereabouts};
+use crate::rpc::leader_locator::{LeaderLocation, LeaderLocator};
 
 /// Raft's protocol version as Nomad counts it.
 const RAFT_PROTOCOL: &str = "3";
@@ -248,11 +248,11 @@ impl Server {
     }
 
     /// Where the server is that leads, its address for RPC, as far as this one knows.
-    pub fn whoever_leads(&self) -> Whereabouts {
-        Whereabouts::watched(self.raft.leadership(), |leadership| match leadership {
-            Leadership::Unknown => LeaderPlace::Unknown,
-            Leadership::Following(leader) => LeaderPlace::There(leader.rpc_addr.clone()),
-            Leadership::Elected | Leadership::Leading { .. } => LeaderPlace::Here,
+    pub fn whoever_leads(&self) -> LeaderLocator {
+        LeaderLocator::watched(self.raft.leadership(), |leadership| match leadership {
+            Leadership::Unknown => LeaderLocation::Unknown,
+            Leadership::Following(leader) => LeaderLocation::There(leader.rpc_addr.clone()),
+            Leadership::Elected | Leadership::Leading { .. } => LeaderLocation::Here,
         })
     }
 

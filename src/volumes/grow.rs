@@ -15,11 +15,11 @@ use super::{Key, StepError, Volumes};
 use crate::commands::csi::NoteGrowth;
 use crate::error::Code;
 use crate::proposer::Origin;
+use crate::rpc::client_calls::Unanswered;
 use crate::rpc::csi::{
     ControllerExpandVolume, ControllerExpandVolumeRequest, ControllerExpandVolumeResponse,
     NodeExpandVolume, NodeExpandVolumeRequest, Secrets,
 };
-use crate::rpc::requested::Unanswered;
 
 /// A volume that its provider has made larger, and what it is to be.
 struct Grown {

@@ -81,8 +81,8 @@ use crate::csi_calls::{Lead, PluginCalls};
 use crate::error::{Code, Refusal};
 use crate::keyring::Keyring;
 use crate::proposer::{Committed, Origin};
+use crate::rpc::client_calls::{Reach, Unanswered};
 use crate::rpc::csi::Secrets;
-use crate::rpc::requested::{Reach, Unanswered};
 
 pub use crate::csi_calls::PluginCallLimits;
 pub use claim::ClaimGrant;

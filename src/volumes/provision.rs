@@ -37,8 +37,8 @@ const FIRST_KEY: Duration = Duration::from_secs(5);
 
 impl Volumes {
     /// Creates volumes that do not exist, expands those for which a larger size is requested, and
-    /// registers them; returns them as they are then, secrets sealed. Repeating it changes nothing
-    /// (CSI-05).
+    /// registers them; returns them as they are then, secrets encrypted. Repeating it changes
+    /// nothing (CSI-05).
     ///
     /// # Errors
     /// A refusal, before any call or of the plugin.

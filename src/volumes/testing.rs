@@ -17,8 +17,8 @@ use tokio::sync::Semaphore;
 use super::storage::Storage;
 use crate::endpoints::testing::encoded;
 use crate::error::{Code, Refusal};
+use crate::rpc::client_calls::{Reach, Unanswered};
 use crate::rpc::csi::*;
-use crate::rpc::requested::{Reach, Unanswered};
 use crate::rpc::service::{Access, Call, Dispatch, Service};
 
 /// What becomes of a call.

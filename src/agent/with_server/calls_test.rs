@@ -17,7 +17,7 @@ use crate::commands::node::MissHeartbeat;
 use crate::error::Refusal;
 use crate::proposer::Origin;
 use crate::rpc::Rpc;
-use crate::rpc::duplex::{Duplex, Pace};
+use crate::rpc::duplex::{Duplex, Keepalive};
 use crate::rpc::methods::{NodeGetClientAllocs, NodeUpdateAlloc, NodeUpdateStatus};
 use crate::rpc::service::{Call, Dispatch};
 
@@ -96,7 +96,7 @@ impl Dispatch for Gated {
         .boxed()
     }
 
-    fn streams(&self, name: &str) -> Option<Pace> {
+    fn streams(&self, name: &str) -> Option<Keepalive> {
         self.1.streams(name)
     }
 

@@ -15,7 +15,7 @@ use futures_util::future::BoxFuture;
 
 use super::{World, group};
 use crate::error::Refusal;
-use crate::rpc::duplex::{Duplex, Pace};
+use crate::rpc::duplex::{Duplex, Keepalive};
 use crate::rpc::service::{Call, Dispatch};
 
 type Answered = Result<Bytes, Refusal>;
@@ -123,7 +123,7 @@ impl Dispatch for Deaf {
         self.1.dispatch(name, call, body)
     }
 
-    fn streams(&self, name: &str) -> Option<Pace> {
+    fn streams(&self, name: &str) -> Option<Keepalive> {
         self.1.streams(name)
     }
 

@@ -157,12 +157,12 @@ async fn cl_05_who_asked_for_a_restart_learns_of_every_task_that_could_not_be_to
 /// What tasks answered that got a request together.
 #[test]
 fn cl_05_of_many_tasks_each_is_told_and_all_that_refuse_are_named() {
-    use super::runner::reported_each;
+    use super::runner::outcome_of_each;
     use crate::drivers::TaskError;
     let refuses = |why: &str| Err(TaskError::Driver(why.to_owned()));
     let reported = |ends: Vec<Result<(), TaskError>>| {
         let names = ["a", "b", "c"].map(str::to_owned);
-        let reported = reported_each(names.into_iter().zip(ends).collect());
+        let reported = outcome_of_each(names.into_iter().zip(ends).collect());
         reported.map_err(|error| error.to_string())
     };
     assert_eq!(reported(vec![Ok(()), Err(TaskError::NotRunning)]), Ok(()));

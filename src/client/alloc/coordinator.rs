@@ -1,4 +1,5 @@
-//! Which of a group's tasks may run: a finite state machine that can go back (CL-01 to CL-04).
+//! Which of a group's tasks may run: a finite state machine (CL-01 to CL-04). It only advances; a
+//! restart of all tasks begins again at [`Stage::Init`], which the allocation's machine sets.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,15 +12,16 @@ pub enum TaskProgress {
     Pending,
     /// Runs.
     Running,
-    /// Ended well.
-    Done,
-    /// Ended badly.
+    /// Ran, and ended successfully.
+    Succeeded,
+    /// Failed.
     Failed,
-    /// Can never run again; neither blocks nor counts (CL-04).
-    Ended,
+    /// Can never run again, and did not fail. It counts as over, and as whatever is waited for: it
+    /// blocks no other (CL-04).
+    Terminal,
 }
 
-/// Where the group is.
+/// The lifecycle stage of the allocation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Stage {
     /// Nothing may run.
@@ -55,7 +57,7 @@ impl Stage {
         let over = |p: TaskProgress| {
             matches!(
                 p,
-                TaskProgress::Done | TaskProgress::Failed | TaskProgress::Ended
+                TaskProgress::Succeeded | TaskProgress::Failed | TaskProgress::Terminal
             )
         };
         let mut others = tasks
@@ -65,16 +67,16 @@ impl Stage {
         if others.peek().is_some() && others.all(|(_, p)| over(*p)) {
             return Self::Poststop;
         }
-        let under_way = |once: Kind, sidecar: Kind| {
+        let satisfied = |once: Kind, sidecar: Kind| {
             tasks.iter().all(|(kind, p)| match *kind {
-                k if k == once => matches!(p, TaskProgress::Done | TaskProgress::Ended),
-                k if k == sidecar => matches!(p, TaskProgress::Running | TaskProgress::Ended),
+                k if k == once => matches!(p, TaskProgress::Succeeded | TaskProgress::Terminal),
+                k if k == sidecar => matches!(p, TaskProgress::Running | TaskProgress::Terminal),
                 _ => true,
             })
         };
         match self {
             Self::Init => Self::Prestart,
-            Self::Prestart if under_way(Kind::PrestartOnce, Kind::PrestartSidecar) => Self::Main,
+            Self::Prestart if satisfied(Kind::PrestartOnce, Kind::PrestartSidecar) => Self::Main,
             Self::Main
                 if tasks
                     .iter()
@@ -82,7 +84,7 @@ impl Stage {
             {
                 Self::Poststart
             }
-            Self::Poststart if under_way(Kind::PoststartOnce, Kind::PoststartSidecar) => {
+            Self::Poststart if satisfied(Kind::PoststartOnce, Kind::PoststartSidecar) => {
                 Self::WaitAlloc
             }
             stage => stage,
@@ -130,25 +132,29 @@ mod tests {
             (s, allowed),
             (Stage::Prestart, vec![PrestartOnce, PrestartSidecar])
         );
-        let (s, _) = set(0, Done, s);
+        let (s, _) = set(0, Succeeded, s);
         assert_eq!(s, Stage::Prestart);
         let (s, allowed) = set(1, Running, s);
         assert_eq!((s, allowed), (Stage::Main, vec![PrestartSidecar, Main]));
         let (s, allowed) = set(2, Running, s);
         let expected = vec![PrestartSidecar, Main, PoststartOnce, PoststartSidecar];
         assert_eq!((s, allowed), (Stage::Poststart, expected));
-        let (s, _) = set(3, Done, s);
+        let (s, _) = set(3, Succeeded, s);
         let (s, _) = set(4, Running, s);
         assert_eq!(s, Stage::WaitAlloc);
         for i in [1, 2] {
-            assert_eq!(set(i, Done, s).0, Stage::WaitAlloc);
+            assert_eq!(set(i, Succeeded, s).0, Stage::WaitAlloc);
         }
-        assert_eq!(set(4, Done, s), (Stage::Poststop, vec![Poststop]));
+        assert_eq!(set(4, Succeeded, s), (Stage::Poststop, vec![Poststop]));
     }
 
     #[test]
     fn cl_03_from_any_stage_the_end_of_all_leads_to_poststop() {
-        let tasks = [(PrestartOnce, Failed), (Main, Ended), (Poststop, Pending)];
+        let tasks = [
+            (PrestartOnce, Failed),
+            (Main, Terminal),
+            (Poststop, Pending),
+        ];
         for stage in [
             Stage::Init,
             Stage::Prestart,
@@ -175,19 +181,19 @@ mod tests {
             assert_eq!(go(back, Pending, Pending), begun, "{}", of("blocked"));
             assert_eq!(go(None, Running, Pending), begun, "{}", of("still blocked"));
             let main = (Stage::Main, false, true);
-            assert_eq!(go(None, Done, Pending), main, "{}", of("let go"));
+            assert_eq!(go(None, Succeeded, Pending), main, "{}", of("let go"));
             let all = (Stage::WaitAlloc, false, true);
-            assert_eq!(go(None, Done, Running), all, "{}", of("all started"));
+            assert_eq!(go(None, Succeeded, Running), all, "{}", of("all started"));
             // A main task between two starts blocks no other again.
-            assert_eq!(go(None, Done, Pending), all, "{}", of("restarted"));
+            assert_eq!(go(None, Succeeded, Pending), all, "{}", of("restarted"));
         }
     }
 
     #[test]
     fn cl_04_tasks_that_can_never_run_again_do_not_block() {
         let tasks = [
-            (PrestartOnce, Ended),
-            (PrestartSidecar, Ended),
+            (PrestartOnce, Terminal),
+            (PrestartSidecar, Terminal),
             (Main, Pending),
         ];
         assert_eq!(Stage::Init.advance(&tasks), Stage::Main);

@@ -567,7 +567,7 @@ fn progress(task: &TaskMachine) -> TaskProgress {
     if task.has_ended() && task.state.failed {
         TaskProgress::Failed
     } else if task.has_ended() {
-        TaskProgress::Ended
+        TaskProgress::Terminal
     } else if task.is_running() {
         TaskProgress::Running
     } else if !task.is_dead() {
@@ -575,7 +575,7 @@ fn progress(task: &TaskMachine) -> TaskProgress {
     } else if task.state.failed {
         TaskProgress::Failed
     } else {
-        TaskProgress::Done
+        TaskProgress::Succeeded
     }
 }
 

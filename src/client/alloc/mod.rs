@@ -21,7 +21,7 @@ pub mod machine;
 mod offers;
 #[cfg(test)]
 mod offers_test;
-mod requested;
+mod restart_requests;
 pub mod runner;
 #[cfg(test)]
 pub(crate) mod runner_test;

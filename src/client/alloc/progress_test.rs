@@ -11,9 +11,9 @@ fn cl_04_what_can_never_run_again_failed_only_if_it_did_and_what_may_run_did_not
     for (phase, state, failed, expected) in [
         (Phase::Waiting, "pending", false, TaskProgress::Pending),
         (runs.clone(), "running", false, TaskProgress::Running),
-        (Phase::Dead, "dead", false, TaskProgress::Done),
+        (Phase::Dead, "dead", false, TaskProgress::Succeeded),
         (Phase::Dead, "dead", true, TaskProgress::Failed),
-        (Phase::Ended, "dead", false, TaskProgress::Ended),
+        (Phase::Ended, "dead", false, TaskProgress::Terminal),
         (Phase::Ended, "dead", true, TaskProgress::Failed),
         // What failed and may run all the same is as far as it is now.
         (Phase::Backoff(7), "pending", true, TaskProgress::Pending),

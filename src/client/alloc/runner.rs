@@ -18,7 +18,7 @@ use super::counted::Counted;
 use super::jobs::Jobs;
 use super::machine::{AllocMachine, AllocSpec, Input};
 use super::offers::Offers;
-use super::requested::RestartRequests;
+use super::restart_requests::RestartRequests;
 use crate::alloc_dir::AllocDir;
 use crate::alloc_runner::{
     AllocControl, AllocRunner, AllocRunnerFactory, ControlError, Report, Waits,
@@ -255,22 +255,22 @@ impl AllocRunner for Runner {
 
 /// What came of a request to several tasks: each got it, whatever became of the others, and the
 /// caller gets all that refused it. One that ended meanwhile is no error where others run.
-pub(super) fn reported_each(
+pub(super) fn outcome_of_each(
     ends: Vec<(String, Result<(), TaskError>)>,
 ) -> Result<(), ControlError> {
-    let mut reported = false;
+    let mut any_done = false;
     let mut refused: Vec<(String, String)> = Vec::new();
     for (name, end) in ends {
         match end {
-            Ok(()) => reported = true,
+            Ok(()) => any_done = true,
             Err(TaskError::NotRunning) => {}
             Err(error) => refused.push((name, error.to_string())),
         }
     }
     let Some((_, first)) = refused.first() else {
-        return reported.then_some(()).ok_or(ControlError::NotRunning);
+        return any_done.then_some(()).ok_or(ControlError::NotRunning);
     };
-    let all_alike = !reported && refused.iter().all(|(_, why)| why == first);
+    let all_alike = !any_done && refused.iter().all(|(_, why)| why == first);
     let text = match all_alike {
         true => first.clone(),
         false => {
@@ -293,12 +293,12 @@ impl AllocControl for Runner {
         if let Err(why) = may {
             return std::future::ready(Err(ControlError::Refused(why))).boxed();
         }
-        let requested = RestartRequests::of(&self.shared, task);
+        let restarts = RestartRequests::of(&self.shared, task);
         self.send(Input::Restart {
             task: task.map(str::to_owned),
             all,
         });
-        requested.wait().boxed()
+        restarts.wait().boxed()
     }
 
     fn signal(&self, task: Option<&str>, signal: &str) -> Result<(), ControlError> {
@@ -318,13 +318,13 @@ impl AllocControl for Runner {
         let mut ends = Vec::with_capacity(tasks.len());
         for (name, task) in tasks {
             let event = events::signaling(self.clock.now(), signal, "");
-            let reported = task.signal(signal);
-            if reported.is_ok() {
+            let signalled = task.signal(signal);
+            if signalled.is_ok() {
                 self.send(Input::Task(name.clone(), TaskInput::Event(event)));
             }
-            ends.push((name, reported));
+            ends.push((name, signalled));
         }
-        reported_each(ends)
+        outcome_of_each(ends)
     }
 
     fn exec(

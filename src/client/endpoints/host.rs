@@ -24,7 +24,7 @@ struct Ticks {
 #[derive(Debug, Default)]
 pub struct Meter {
     ticks: Mutex<Vec<Ticks>>,
-    reported: Mutex<HostStats>,
+    latest: Mutex<HostStats>,
 }
 
 impl Meter {
@@ -34,18 +34,18 @@ impl Meter {
         let now = ticks(&fs::read_to_string("/proc/stat").unwrap_or_default());
         let before = std::mem::replace(&mut *self.ticks.lock(), now.clone());
         let stats = figures(&before, &now, &storage::disk(alloc_dir));
-        *self.reported.lock() = stats;
+        *self.latest.lock() = stats;
     }
 
     /// What was measured last.
-    pub fn reported(&self) -> HostStats {
-        self.reported.lock().clone()
+    pub fn latest(&self) -> HostStats {
+        self.latest.lock().clone()
     }
 }
 
-/// What the machine did in the last interval of the client's own, whatever else requests it.
+/// What the machine did in the last interval between two looks, whoever wants to know.
 pub fn stats(client: &Client) -> HostStats {
-    let mut stats = client.core.meter.reported();
+    let mut stats = client.core.meter.latest();
     let devices = client.devices().map(|devices| devices.figures());
     if let Some(figures) = devices.filter(|figures| !figures.is_empty()) {
         stats.device_stats = figures.into();
@@ -180,13 +180,13 @@ mod tests {
         let tmp = tempfile::tempdir().unwrap();
         let meter = Meter::default();
         meter.measure(tmp.path());
-        let first = meter.reported();
+        let first = meter.latest();
         assert!(first.timestamp > 0 && !first.cpu.is_empty());
         // A request measures nothing: an interval of no length would show nothing but zeros.
         for _ in 0..3 {
-            assert_eq!(meter.reported(), first);
+            assert_eq!(meter.latest(), first);
         }
         meter.measure(tmp.path());
-        assert!(meter.reported().timestamp > first.timestamp);
+        assert!(meter.latest().timestamp > first.timestamp);
     }
 }

@@ -286,16 +286,16 @@ impl Groups {
 
     /// How often the kernel killed something in it for its memory.
     pub fn killed_for_memory(&self) -> u64 {
-        let v1 = self.reported_v1("memory", "memory.oom_control", "oom_kill");
-        let unified = self.reported_unified("memory.events", "oom_kill");
+        let v1 = self.read_number_v1("memory", "memory.oom_control", "oom_kill");
+        let unified = self.read_number_unified("memory.events", "oom_kill");
         v1.unwrap_or(0) + unified.unwrap_or(0)
     }
 
     /// What they count of the task, each where one of them does.
     pub fn usage(&self) -> GroupUsage {
-        let memory = |name: &str| self.reported_v1("memory", "memory.stat", name);
-        let cpu = |name: &str| self.reported_v1("cpu", "cpu.stat", name);
-        let unified = |file: &str, name: &str| self.reported_unified(file, name);
+        let memory = |name: &str| self.read_number_v1("memory", "memory.stat", name);
+        let cpu = |name: &str| self.read_number_v1("cpu", "cpu.stat", name);
+        let unified = |file: &str, name: &str| self.read_number_unified(file, name);
         let swap = || -> Option<u64> {
             let path = self.unified.as_ref()?.join(TASK);
             let text = fs::read_to_string(path.join("memory.swap.current")).ok()?;
@@ -311,12 +311,12 @@ impl Groups {
         }
     }
 
-    fn reported_v1(&self, controller: &str, file: &str, name: &str) -> Option<u64> {
-        reported(&self.v1.get(controller)?.join(file), name)
+    fn read_number_v1(&self, controller: &str, file: &str, name: &str) -> Option<u64> {
+        read_number(&self.v1.get(controller)?.join(file), name)
     }
 
-    fn reported_unified(&self, file: &str, name: &str) -> Option<u64> {
-        reported(&self.unified.as_ref()?.join(TASK).join(file), name)
+    fn read_number_unified(&self, file: &str, name: &str) -> Option<u64> {
+        read_number(&self.unified.as_ref()?.join(TASK).join(file), name)
     }
 
     /// Leaves the group of the run, and removes what there is.
@@ -337,7 +337,7 @@ impl Groups {
 }
 
 /// The number behind a name in a file of a group.
-fn reported(file: &Path, name: &str) -> Option<u64> {
+fn read_number(file: &Path, name: &str) -> Option<u64> {
     let text = fs::read_to_string(file).ok()?;
     let mut lines = text.lines().filter_map(|line| line.split_once(' '));
     let (_, number) = lines.find(|(found, _)| *found == name)?;

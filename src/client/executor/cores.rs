@@ -113,9 +113,9 @@ pub(super) fn keep(group: &Path, cores: &[u16]) -> io::Result<()> {
         };
         // Version 2 takes an empty one for that of the group above; version 1 never has one.
         if !value.trim().is_empty() {
-            let reported =
+            let explained =
                 |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", path.display()));
-            fs::write(&path, value.trim()).map_err(reported)?;
+            fs::write(&path, value.trim()).map_err(explained)?;
         }
     }
     Ok(())

@@ -86,11 +86,11 @@ pub(super) fn allow_unified(group: &Path, devices: &[Device]) -> io::Result<()> 
             None => rules.push(rule),
         }
     }
-    let reported = |error: io::Error| {
+    let explained = |error: io::Error| {
         let text = format!("rights to devices in {}: {error}", group.display());
         io::Error::new(error.kind(), text)
     };
-    device_program::attach(group, &rules).map_err(reported)
+    device_program::attach(group, &rules).map_err(explained)
 }
 
 /// Devices with the rights that they are given with, and those that every task has.
@@ -156,19 +156,19 @@ impl Number {
 /// beneath, or behind a link.
 fn number(device: &Device) -> io::Result<Number> {
     let path = device.host_path.as_path();
-    let reported = |error: io::Error| {
+    let explained = |error: io::Error| {
         io::Error::new(error.kind(), format!("device {}: {error}", path.display()))
     };
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let found = match device.require_mount_point {
-        true => mounts::find(path).map_err(reported)?,
-        false => rustix::fs::open(path, flags, Mode::empty()).map_err(|e| reported(e.into()))?,
+        true => mounts::find(path).map_err(explained)?,
+        false => rustix::fs::open(path, flags, Mode::empty()).map_err(|e| explained(e.into()))?,
     };
-    let found = rustix::fs::fstat(&found).map_err(|e| reported(e.into()))?;
+    let found = rustix::fs::fstat(&found).map_err(|e| explained(e.into()))?;
     let kind = match FileType::from_raw_mode(found.st_mode) {
         FileType::BlockDevice => 'b',
         FileType::CharacterDevice => 'c',
-        _ => return Err(reported(io::Error::other("it is none"))),
+        _ => return Err(explained(io::Error::other("it is none"))),
     };
     Ok(Number {
         kind,
@@ -179,8 +179,8 @@ fn number(device: &Device) -> io::Result<Number> {
 
 fn put(group: &Path, file: &str, value: &str) -> io::Result<()> {
     let file = group.join(file);
-    let reported = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", file.display()));
-    fs::write(&file, value).map_err(reported)
+    let explained = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", file.display()));
+    fs::write(&file, value).map_err(explained)
 }
 
 #[cfg(test)]

@@ -147,9 +147,9 @@ impl Executor {
         });
         let (stream, ours) = begun.await.map_err(io::Error::other)??;
         let mut lines = BufReader::new(UnixStream::from_std(stream)?).lines();
-        let reported = tokio::time::timeout(PATIENCE, lines.next_line()).await;
+        let answer = tokio::time::timeout(PATIENCE, lines.next_line()).await;
         let silent = || ExecError::NotStarted("the executor does not answer".to_owned());
-        let line = reported.map_err(|_| silent())?.map_err(gone)?;
+        let line = answer.map_err(|_| silent())?.map_err(gone)?;
         let line = line.ok_or(ExecError::Gone)?;
         let process = match serde_json::from_str(&line).map_err(io::Error::other)? {
             ExecutorReply::Started { pid, start } => (pid, start),

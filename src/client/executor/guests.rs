@@ -169,8 +169,8 @@ pub(super) fn reach(dir: &RunDir) -> io::Result<(OwnedFd, String)> {
 }
 
 /// One line, to a caller that may be gone; it always fits.
-fn report(mut stream: &UnixStream, reported: &ExecutorReply) {
-    if let Ok(mut line) = serde_json::to_vec(reported) {
+fn report(mut stream: &UnixStream, reply: &ExecutorReply) {
+    if let Ok(mut line) = serde_json::to_vec(reply) {
         line.push(b'\n');
         let _ = stream.write_all(&line);
     }
@@ -251,7 +251,7 @@ impl Guest {
             why: why.to_owned(),
             recoverable,
         };
-        let reported = match (runs, every_ms, is_space) {
+        let reply = match (runs, every_ms, is_space) {
             // The code of the end is reported elsewhere.
             (false, _, _) => ExecutorReply::Ended(0),
             (true, 0, _) => refused("no time passes between two samples", false),
@@ -261,7 +261,7 @@ impl Guest {
                 return true;
             }
         };
-        report(&self.stream, &reported);
+        report(&self.stream, &reply);
         false
     }
 

@@ -122,11 +122,11 @@ pub(super) fn apply(tree: &OwnedFd, path: &Path, label: &str) -> io::Result<()> 
     if OF_THE_SYSTEM.iter().any(|own| path == Path::new(own)) {
         return Err(io::Error::other("its SELinux labels are the system's own"));
     }
-    let reported = |e: Errno| {
+    let explained = |e: Errno| {
         let e = io::Error::from(e);
         io::Error::new(e.kind(), format!("cannot label it {label:?}: {e}"))
     };
-    whole(tree, label).map_err(reported)
+    whole(tree, label).map_err(explained)
 }
 
 fn whole(tree: &OwnedFd, label: &str) -> rustix::io::Result<()> {

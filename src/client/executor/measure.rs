@@ -55,8 +55,8 @@ impl Executor {
             command: Vec::new(),
             measure_ms: Some(u64::try_from(every.as_millis()).unwrap_or(u64::MAX)),
         };
-        let requested = tokio::task::spawn_blocking(move || ask(&dir, &call, &[])).await;
-        let stream = UnixStream::from_std(requested.map_err(io::Error::other)??)?;
+        let connected = tokio::task::spawn_blocking(move || ask(&dir, &call, &[])).await;
+        let stream = UnixStream::from_std(connected.map_err(io::Error::other)??)?;
         Ok(Measures {
             executor: self.clone(),
             lines: BufReader::new(stream).lines(),

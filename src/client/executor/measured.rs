@@ -51,8 +51,8 @@ impl Measured {
         if self.next <= now {
             // One that is late is not made up for.
             self.next = now.checked_add(self.every).unwrap_or(now + FAR);
-            if let (true, Some(reported)) = (self.unsent.is_empty(), sample(place)) {
-                self.say(&reported);
+            if let (true, Some(reply)) = (self.unsent.is_empty(), sample(place)) {
+                self.say(&reply);
             }
         }
         self.send(stream).is_ok() && (!self.is_over || self.has_more())
@@ -65,9 +65,9 @@ impl Measured {
         let _ = self.send(stream);
     }
 
-    fn say(&mut self, reported: &ExecutorReply) {
-        self.is_over |= matches!(reported, ExecutorReply::NoSample { .. });
-        if let Ok(line) = serde_json::to_vec(reported) {
+    fn say(&mut self, reply: &ExecutorReply) {
+        self.is_over |= matches!(reply, ExecutorReply::NoSample { .. });
+        if let Ok(line) = serde_json::to_vec(reply) {
             self.unsent.extend_from_slice(&line);
             self.unsent.push(b'\n');
         }

@@ -201,12 +201,9 @@ pub(super) fn take(mount: &Mount, labels: Option<&Labels>) -> io::Result<OwnedFd
 pub(super) fn find(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let found = fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)?;
-    let requested = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let reported = fs::statx(&found, c"", requested, StatxFlags::TYPE)?;
-    match reported
-        .stx_attributes
-        .contains(StatxAttributes::MOUNT_ROOT)
-    {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let status = fs::statx(&found, c"", flags, StatxFlags::TYPE)?;
+    match status.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
         true => Ok(found),
         false => Err(io::Error::other("nothing is mounted there any more")),
     }
@@ -390,26 +387,26 @@ fn hide(root: &OwnedFd, dev: &OwnedFd) -> io::Result<()> {
 }
 
 fn mount_at(root: &OwnedFd, name: &str, tree: &OwnedFd) -> io::Result<()> {
-    let reported = |e: io::Error| io::Error::new(e.kind(), format!("cannot mount /{name}: {e}"));
-    let at = step(root.as_fd(), OsStr::new(name), true).map_err(reported)?;
-    attach(tree, &at).map_err(reported)
+    let explained = |e: io::Error| io::Error::new(e.kind(), format!("cannot mount /{name}: {e}"));
+    let at = step(root.as_fd(), OsStr::new(name), true).map_err(explained)?;
+    attach(tree, &at).map_err(explained)
 }
 
 /// A new file system, mounted nowhere yet.
 fn filesystem(kind: &str, options: &[(&str, &str)], attrs: MountAttrFlags) -> io::Result<OwnedFd> {
-    let reported = |e: Errno| {
+    let explained = |e: Errno| {
         let e = io::Error::from(e);
         match e.raw_os_error() {
             Some(nix::libc::ENODEV) => e,
             _ => io::Error::new(e.kind(), format!("cannot make a file system {kind:?}: {e}")),
         }
     };
-    let fs = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC).map_err(reported)?;
+    let fs = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC).map_err(explained)?;
     for (key, value) in options {
-        fsconfig_set_string(&fs, *key, *value).map_err(reported)?;
+        fsconfig_set_string(&fs, *key, *value).map_err(explained)?;
     }
-    fsconfig_create(&fs).map_err(reported)?;
-    fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, attrs).map_err(reported)
+    fsconfig_create(&fs).map_err(explained)?;
+    fsmount(&fs, FsMountFlags::FSMOUNT_CLOEXEC, attrs).map_err(explained)
 }
 
 /// As the kernel has it.

@@ -100,13 +100,13 @@ fn start_init(spec: &ExecSpec, network: Option<&OwnedFd>, writer: PipeWriter) ->
 /// The life of an init; comes back only when it fails.
 fn init(spec: &ExecSpec, network: Option<&OwnedFd>, mut writer: PipeWriter) -> i32 {
     let made = prepare(spec, network).and_then(|()| let_go(writer.as_fd()));
-    let reported = match &made {
+    let written = match &made {
         Ok(()) => writer.write_all(READY.as_bytes()),
         Err(e) => writer.write_all(e.to_string().as_bytes()),
     };
     drop(writer);
     // Without a reader the executor is gone, and we are not wanted.
-    if made.is_err() || reported.is_err() {
+    if made.is_err() || written.is_err() {
         return 1;
     }
     hold()

@@ -67,15 +67,15 @@ pub fn core_mhz() -> u64 {
     read().mhz
 }
 
-/// The cores that an operator keeps for the machine.
-pub(super) fn kept(settings: &ClientSettings) -> Vec<u16> {
+/// The cores that the configuration reserves for the machine.
+pub(super) fn reserved_cores(settings: &ClientSettings) -> Vec<u16> {
     // A list that makes no sense was refused with the configuration.
     drover_config::core_list(&settings.client.reserved.cores).unwrap_or_default()
 }
 
 pub(super) fn probe(facts: &mut Facts, settings: &ClientSettings) {
     let info = read();
-    let mut absent = kept(settings);
+    let mut absent = reserved_cores(settings);
     absent.retain(|core| !info.cores.contains(core));
     if !absent.is_empty() {
         let absent = cpu_set(&absent);
@@ -85,43 +85,44 @@ pub(super) fn probe(facts: &mut Facts, settings: &ClientSettings) {
 }
 
 fn add(facts: &mut Facts, settings: &ClientSettings, info: &CpuInfo) {
-    let kept = kept(settings);
-    let offered = info.cores.iter().copied().filter(|id| !kept.contains(id));
-    let offered: Vec<u16> = offered.collect();
-    let (count, gone) = (info.cores.len().max(1), info.cores.len() - offered.len());
+    let reserved = reserved_cores(settings);
+    let offered = info.cores.iter().copied();
+    let offered: Vec<u16> = offered.filter(|id| !reserved.contains(id)).collect();
+    let count = info.cores.len().max(1);
+    let reserved_count = info.cores.len() - offered.len();
     let found = info.mhz * count as u64;
-    let reported = settings.client.cpu_total_compute;
-    let total = if reported > 0 { reported } else { found };
-    // What is kept of the cores and what is kept of their time are two things. An operator who says
-    // what the cores can do says it of those that are left.
-    let of_tasks = match reported {
-        0 => found - info.mhz * gone as u64,
-        stated => stated,
+    let configured = settings.client.cpu_total_compute;
+    let total = if configured > 0 { configured } else { found };
+    // Reserved cores and reserved MHz are separate settings: both are taken off. A configured total
+    // is that of the cores that are not reserved.
+    let allocatable = match configured {
+        0 => found - info.mhz * reserved_count as u64,
+        configured => configured,
     };
-    let usable = of_tasks.saturating_sub(settings.client.reserved.cpu);
+    let usable = allocatable.saturating_sub(settings.client.reserved.cpu);
     facts.set("cpu.modelname", &info.model);
     facts.set("cpu.frequency", info.mhz.to_string());
     facts.set("cpu.numcores", count.to_string());
-    facts.set("cpu.reservablecores", (count - gone).to_string());
+    facts.set("cpu.reservablecores", (count - reserved_count).to_string());
     facts.set("cpu.totalcompute", total.to_string());
     facts.set("cpu.usablecompute", usable.to_string());
     facts.set("numa.node.count", "1");
     facts.set("numa.node0.cores", cpu_set(&info.cores));
     let cpu = &mut facts.resources.cpu;
-    cpu.cpu_shares = i64::try_from(of_tasks).unwrap_or(i64::MAX);
+    cpu.cpu_shares = i64::try_from(allocatable).unwrap_or(i64::MAX);
     cpu.total_cpu_cores = u16::try_from(count).unwrap_or(u16::MAX);
     cpu.reservable_cpu_cores = offered.into();
     let cores = info.cores.iter().map(|id| Core {
         id: i64::from(*id),
         base_speed: info.mhz,
-        disable: kept.contains(id),
+        disable: reserved.contains(id),
         grade: true,
         ..Core::default()
     });
     facts.resources.processors.topology = Some(Topology {
         cores: cores.collect::<Vec<_>>().into(),
         nodes: vec![0].into(),
-        override_total_compute: reported,
+        override_total_compute: configured,
         ..Topology::default()
     });
 }

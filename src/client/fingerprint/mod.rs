@@ -87,8 +87,12 @@ fn memory_in(root: &Path, facts: &mut Facts, settings: &ClientSettings) {
     let text = fs::read_to_string(root.join("proc/meminfo")).unwrap_or_default();
     let bytes = meminfo(&text, "MemTotal").unwrap_or(0);
     facts.set("memory.totalbytes", bytes.to_string());
-    let reported = settings.client.memory_total_mb;
-    let mb = if reported > 0 { reported } else { bytes >> 20 };
+    let configured = settings.client.memory_total_mb;
+    let mb = if configured > 0 {
+        configured
+    } else {
+        bytes >> 20
+    };
     facts.resources.memory.memory_mb = i64::try_from(mb).unwrap_or(i64::MAX);
 }
 
@@ -195,31 +199,31 @@ pub fn node(
 /// The volumes that the configuration offers. They have no id: the cluster did not make them.
 pub(super) fn host_volumes(settings: &ClientSettings) -> Map<ClientHostVolumeConfig> {
     let offered = |(name, volume): (&String, &HostVolume)| {
-        let reported = ClientHostVolumeConfig {
+        let described = ClientHostVolumeConfig {
             name: name.clone(),
             path: volume.path.clone(),
             read_only: volume.read_only,
             ..ClientHostVolumeConfig::default()
         };
-        (name.clone(), reported)
+        (name.clone(), described)
     };
     settings.client.host_volumes.iter().map(offered).collect()
 }
 
 fn reserved(settings: &ClientSettings) -> NodeReservedResources {
-    let reported = &settings.client.reserved;
+    let configured = &settings.client.reserved;
     let mut out = NodeReservedResources::default();
     let int = |v: u64| i64::try_from(v).unwrap_or(i64::MAX);
-    out.cpu.cpu_shares = int(reported.cpu);
-    let cores = cpu::kept(settings);
+    out.cpu.cpu_shares = int(configured.cpu);
+    let cores = cpu::reserved_cores(settings);
     if !cores.is_empty() {
         out.cpu.reserved_cpu_cores = cores.into();
     }
-    out.memory.memory_mb = int(reported.memory);
-    out.disk.disk_mb = int(reported.disk);
+    out.memory.memory_mb = int(configured.memory);
+    out.disk.disk_mb = int(configured.disk);
     out.networks
         .reserved_host_ports
-        .clone_from(&reported.reserved_ports);
+        .clone_from(&configured.reserved_ports);
     out
 }
 
@@ -359,8 +363,8 @@ mod tests {
             };
             settings.client.host_volumes.insert(name.to_owned(), volume);
         }
-        let reported = host_volumes(&settings);
-        let reported: Vec<_> = reported
+        let described = host_volumes(&settings);
+        let described: Vec<_> = described
             .iter()
             .map(|(key, v)| (key.as_str(), &*v.name, &*v.path, v.read_only, &*v.id))
             .collect();
@@ -368,16 +372,16 @@ mod tests {
             ("certs", "certs", "/etc/ssl", true, ""),
             ("data[0]", "data[0]", "/srv", false, ""),
         ];
-        assert_eq!(reported, expected);
+        assert_eq!(described, expected);
     }
 
     #[test]
     fn what_an_operator_keeps_for_the_machine_is_told() {
         let mut settings = ClientSettings::default();
-        let reported = &mut settings.client.reserved;
-        (reported.cpu, reported.memory, reported.disk) = (500, 512, 1_024);
-        reported.reserved_ports = "22,80,8500-8600".into();
-        reported.cores = "0-1,6".into();
+        let configured = &mut settings.client.reserved;
+        (configured.cpu, configured.memory, configured.disk) = (500, 512, 1_024);
+        configured.reserved_ports = "22,80,8500-8600".into();
+        configured.cores = "0-1,6".into();
         let reserved = reserved(&settings);
         assert_eq!(reserved.cpu.cpu_shares, 500);
         assert_eq!(*reserved.cpu.reserved_cpu_cores, [0, 1, 6]);

@@ -113,12 +113,12 @@ fn found(client: &ClientConfig) -> (String, Vec<IpAddr>) {
 }
 
 /// Mbit/s: what is configured, or else what the interface says, unless it does not know.
-fn speed(reported: u64, device_speed: Option<&str>) -> i64 {
-    let reported = i64::try_from(reported).unwrap_or(0);
+fn speed(configured: u64, device_speed: Option<&str>) -> i64 {
+    let configured = i64::try_from(configured).unwrap_or(0);
     let device_speed = device_speed.and_then(|text| text.trim().parse::<i64>().ok());
     let device_speed = device_speed.filter(|speed| *speed > 0);
-    if reported > 0 {
-        reported
+    if configured > 0 {
+        configured
     } else {
         device_speed.unwrap_or(DEFAULT_SPEED)
     }
@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn an_interface_is_as_fast_as_it_is_said_to_be() {
-        for (reported, device_speed, expected) in [
+        for (configured, device_speed, expected) in [
             (0, None, DEFAULT_SPEED),
             (0, Some(""), DEFAULT_SPEED),
             (0, Some("-1\n"), DEFAULT_SPEED),
@@ -175,9 +175,9 @@ mod tests {
             (u64::MAX, Some("25000\n"), 25_000),
         ] {
             assert_eq!(
-                speed(reported, device_speed),
+                speed(configured, device_speed),
                 expected,
-                "{reported}, {device_speed:?}"
+                "{configured}, {device_speed:?}"
             );
         }
     }

@@ -68,7 +68,13 @@ fn mount_of(mounts: &str, path: &Path) -> Option<(String, String)> {
 
 pub(super) fn probe(facts: &mut Facts, settings: &ClientSettings) {
     let disk = disk(&settings.alloc_dir);
-    let mb = |reported: u64, bytes: u64| if reported > 0 { reported } else { bytes >> 20 };
+    let mb = |configured: u64, bytes: u64| {
+        if configured > 0 {
+            configured
+        } else {
+            bytes >> 20
+        }
+    };
     facts.set("unique.storage.volume", &disk.device);
     let total = mb(settings.client.disk_total_mb, disk.size);
     facts.set("unique.storage.bytestotal", (total << 20).to_string());

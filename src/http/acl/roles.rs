@@ -44,7 +44,7 @@ pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
         let ids = ids.into_iter().filter(move |id| id.starts_with(prefix));
         Box::new(ids.filter_map(|id| read.view.get::<AclRoles>(id.as_str()).transpose()))
     };
-    let rows = rows.map(|row| Ok(stub(shown_role(read.view.one(), &row?)?)));
+    let rows = rows.map(|row| Ok(stub(shown_role(read.view.unfiltered(), &row?)?)));
     let token = |row: &AclRoleListStub| PageToken::Id(row.id.clone());
     let answer = list::render(read.options, TokenKind::Id, rows, token, Ok)?;
     Ok(answer.at(read.view.table_index::<AclRoles>()))
@@ -73,7 +73,7 @@ pub(in crate::http) fn name_readable(read: &Read<'_>) -> Result<(), Refusal> {
 
 fn named(read: &Read<'_>) -> Result<Option<AclRole>, Refusal> {
     let name = read.request.segment(4)?;
-    let role = role_by_name(read.view.one(), &name).map_err(storage)?;
+    let role = role_by_name(read.view.unfiltered(), &name).map_err(storage)?;
     Ok(role.map(|role| AclRole::clone(&role)))
 }
 
@@ -93,7 +93,7 @@ pub(in crate::http) fn get_by_name(read: &Read<'_>) -> Result<Answer, Refusal> {
 
 fn answer(read: &Read<'_>, role: Option<AclRole>) -> Result<Answer, Refusal> {
     let role = role.ok_or_else(|| Refusal::not_found("ACL role not found"))?;
-    let role = shown_role(read.view.one(), &role).map_err(storage)?;
+    let role = shown_role(read.view.unfiltered(), &role).map_err(storage)?;
     Ok(Answer::json(&role)?.at(role.modify_index))
 }
 

@@ -57,7 +57,7 @@ pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
     let global = read.request.query.text("global") == "true";
     let rows = rows.filter_map(|row| match row {
         Ok(row) if global && !row.token.global => None,
-        Ok(row) => Some(shown_token(read.view.one(), &row.token).map(stub)),
+        Ok(row) => Some(shown_token(read.view.unfiltered(), &row.token).map(stub)),
         Err(error) => Some(Err(error)),
     });
     let token = |row: &AclTokenListStub| match kind {
@@ -101,7 +101,7 @@ pub(in crate::http) fn readable(read: &Read<'_>) -> Result<(), Refusal> {
 fn answer(read: &Read<'_>, accessor: &str) -> Result<Answer, Refusal> {
     let found = read.view.get::<AclTokens>(accessor).map_err(storage)?;
     let sealed = found.ok_or_else(|| Refusal::not_found("ACL token not found"))?;
-    let token = shown(read.view.one(), &read.api.keyring, &sealed).map_err(storage)?;
+    let token = shown(read.view.unfiltered(), &read.api.keyring, &sealed).map_err(storage)?;
     Ok(Answer::json(&token)?.at(token.modify_index))
 }
 

@@ -72,7 +72,7 @@ fn listed(read: &Read<'_>, row: AllocRow, kind: TokenKind) -> Result<Listed, Sto
     let token = row.token(kind);
     let alloc = match read.options.filter().is_empty() {
         true => row.alloc,
-        false => row.with_job(read.view.one())?,
+        false => row.with_job(read.view.unfiltered())?,
     };
     Ok(Listed {
         alloc,
@@ -115,7 +115,7 @@ pub(super) fn namespace_of(api: &Api, id: &str) -> Result<Option<String>, Refusa
 /// `GET /v1/allocation/:id`.
 pub(super) fn get(read: &Read<'_>) -> Result<Answer, Refusal> {
     let id = read.request.segment(2)?;
-    let alloc = allocs::get(read.view.one(), &id).map_err(storage)?;
+    let alloc = allocs::get(read.view.unfiltered(), &id).map_err(storage)?;
     let alloc = alloc.ok_or_else(|| Refusal::not_found("alloc not found"))?;
     let index = alloc.modify_index;
     Ok(Answer::json(&alloc.with_summed_resources())?.at(index))

@@ -19,7 +19,7 @@ use tokio_tungstenite::tungstenite::protocol::Message;
 use tokio_tungstenite::tungstenite::{Bytes, Error};
 
 use super::ran::{self, Ready};
-use super::{unknown, whereabouts};
+use super::{target_of, unknown};
 use crate::acl::{Acl, NamespaceCapability as Ns};
 use crate::client::agent::Client;
 use crate::client::drivers;
@@ -87,10 +87,10 @@ async fn begin(
             Ok(upgrade.accept(move |socket| introduced(api, request, access, socket)))
         }
         upgrade => {
-            let requested = ExecTarget::admit(api, request, access).await?;
+            let target = ExecTarget::admit(api, request, access).await?;
             match upgrade {
-                Ok(upgrade) => Ok(upgrade.accept(move |socket| requested.run(socket))),
-                Err(error) => requested.end(Err(error)).await,
+                Ok(upgrade) => Ok(upgrade.accept(move |socket| target.run(socket))),
+                Err(error) => target.end(Err(error)).await,
             }
         }
     }
@@ -111,19 +111,19 @@ fn flag(request: &Request, name: &str) -> Result<bool, Refusal> {
 /// Identifies the caller by the first frame.
 async fn introduced(api: Arc<Api>, mut request: Request, access: Access, mut socket: Socket) {
     let stop = socket.stop.clone();
-    let requested = async {
+    let admitted = async {
         let first = timeout(PATIENCE, first_frame(&mut socket)).await;
         let silent = || Refusal::bad_request("no handshake came in time");
         let hello = first.map_err(|_| silent())??;
         introduce(&mut request, &hello)?;
         ExecTarget::admit(&api, request, access).await
     };
-    let requested = tokio::select! {
-        requested = requested => requested,
+    let target = tokio::select! {
+        target = admitted => target,
         () = stop.cancelled() => Err(stopping()),
     };
-    match requested {
-        Ok(requested) => requested.run(socket).await,
+    match target {
+        Ok(target) => target.run(socket).await,
         Err(error) => socket.refuse(&error).await,
     }
 }
@@ -179,7 +179,7 @@ fn admitted(late: Late, id: &str, task: &str) -> Result<Write, Refusal> {
         return Ok(late.admitted());
     }
     let allowed = Needs::of(&late.api, id, task)?.are_met(acl);
-    late.when(allowed)
+    late.authorize(allowed)
 }
 
 /// What a caller needs all of, in the namespace of an allocation.
@@ -231,7 +231,7 @@ enum ExecPlace {
 impl ExecPlace {
     /// Finds it, and queries whether it could run there.
     async fn find(call: &FrontCall, id: &str, exec: &ExecRequest) -> Result<Self, Refusal> {
-        match whereabouts(&call.api, id)? {
+        match target_of(&call.api, id)? {
             Target::Here => {
                 let none = || Refusal::bad_request("No local Node and node_id not provided");
                 let client = call.api.server.client().ok_or_else(none)?;

@@ -27,8 +27,8 @@ use crate::http::body::Body;
 use crate::http::front::finish_request;
 use crate::http::request::Request;
 use crate::http::state::BODY_LIMIT;
+use crate::rpc::client_calls;
 use crate::rpc::duplex::{Broken, Duplex, Inflow, Outflow};
-use crate::rpc::requested;
 use crate::rpc::sessions::Sessions;
 
 /// Pieces that may wait for a slow reader.
@@ -86,14 +86,14 @@ pub(in crate::http) async fn ask(
     outflow.message(&RequestHead::of(request)).map_err(lost)?;
     outflow.send(request.body.clone()).await.map_err(lost)?;
     outflow.end();
-    let reported: ResponseHead = first_word(node, &mut inflow, patience(request)?).await?;
-    let short = usize::try_from(reported.length).unwrap_or(usize::MAX);
+    let head: ResponseHead = first_word(node, &mut inflow, patience(request)?).await?;
+    let short = usize::try_from(head.length).unwrap_or(usize::MAX);
     if !(1..=SHORT).contains(&short) {
-        return Ok(reported.answer(flowing(inflow)));
+        return Ok(head.answer(flowing(inflow)));
     }
     let body = timeout(TAKING, gathered(&mut inflow, SHORT)).await;
     let body = body.map_err(|_| silent(node))?.map_err(lost)?;
-    Ok(reported.answer(body.into()))
+    Ok(head.answer(body.into()))
 }
 
 /// How long the answer to a request may take to begin. Clients of Nomad's request a removal by GET.
@@ -308,9 +308,9 @@ async fn respond(near: &Near, stream: Duplex) -> Result<(), Broken> {
         mut outflow,
     } = stream;
     let head: RequestHead = inflow.message().await?;
-    if head.method == requested::METHOD {
+    if head.method == client_calls::METHOD {
         let handlers = near.here().ok().and_then(|here| here.client?.handlers());
-        return requested::answer(handlers, &head.target, (inflow, outflow)).await;
+        return client_calls::answer(handlers, &head.target, (inflow, outflow)).await;
     }
     if head.is_exec() {
         return ran::run(near, &head, Duplex { inflow, outflow }).await;
@@ -361,7 +361,7 @@ mod tests {
                 "2f76312f636c69656e742f7374617473"
             )
         );
-        let reported = ResponseHead {
+        let head = ResponseHead {
             status: 200,
             content_type: "text/plain".to_owned(),
             length: 300,
@@ -371,7 +371,7 @@ mod tests {
             }],
         };
         assert_eq!(
-            hex(&crate::endpoints::testing::encoded(&reported)),
+            hex(&crate::endpoints::testing::encoded(&head)),
             concat!(
                 "84a6537461747573ccc8ab436f6e74656e7454797065aa746578742f706c61696e",
                 "a64c656e677468cd012ca7486561646572739182a44e616d65",
@@ -382,7 +382,7 @@ mod tests {
 
     #[tokio::test]
     async fn mod_18_an_answer_comes_as_it_was_given() {
-        let (near, mut far) = Duplex::pair(crate::rpc::duplex::Pace::SESSION);
+        let (near, mut far) = Duplex::pair(crate::rpc::duplex::Keepalive::SESSION);
         let given = Answer::of("text/x", "a body".to_owned())
             .header("content-disposition", "attachment")
             .header("access-control-allow-origin", "*")
@@ -394,8 +394,8 @@ mod tests {
         } = near;
         outflow.message(&ResponseHead::of(&given)).unwrap();
         tokio::spawn(send(outflow, given.body));
-        let reported: ResponseHead = far.inflow.message().await.unwrap();
-        let came = reported.answer(flowing(far.inflow));
+        let head: ResponseHead = far.inflow.message().await.unwrap();
+        let came = head.answer(flowing(far.inflow));
         assert_eq!(
             (came.status, came.content_type.as_deref()),
             (206, Some("text/x"))
@@ -418,12 +418,12 @@ mod tests {
             (99, "application/json", (502, "application/json")),
             (70_000, "text/plain", (502, "text/plain")),
         ] {
-            let reported = ResponseHead {
+            let head = ResponseHead {
                 status,
                 content_type: kind.to_owned(),
                 ..ResponseHead::default()
             };
-            let answer = reported.answer(Body::empty());
+            let answer = head.answer(Body::empty());
             assert_eq!(
                 (answer.status, answer.content_type.as_deref()),
                 (wanted.0, Some(wanted.1))
@@ -449,7 +449,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_client_that_lives_and_says_nothing_is_waited_for_only_so_long() {
-        let (_near, mut far) = Duplex::pair(crate::rpc::duplex::Pace::SESSION);
+        let (_near, mut far) = Duplex::pair(crate::rpc::duplex::Keepalive::SESSION);
         let soon = Duration::from_millis(20);
         let word = first_word::<ResponseHead>("n", &mut far.inflow, soon).await;
         assert_eq!(word.unwrap_err().code, Code::Timeout);
@@ -457,7 +457,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_body_that_breaks_off_is_not_taken_for_the_whole() {
-        let (near, far) = Duplex::pair(crate::rpc::duplex::Pace::SESSION);
+        let (near, far) = Duplex::pair(crate::rpc::duplex::Keepalive::SESSION);
         let mut outflow = near.outflow;
         outflow.send(Bytes::from_static(b"half")).await.unwrap();
         outflow.fail("the file hangs");

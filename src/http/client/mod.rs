@@ -103,7 +103,7 @@ pub(super) async fn describe(write: Write) -> Result<Answer, Refusal> {
 
 /// Calls the client that has an allocation.
 async fn of_allocation(write: &Write, id: &str, any_of: &'static [Ns]) -> Result<Answer, Refusal> {
-    let whom = whereabouts(&write.api, id)?;
+    let whom = target_of(&write.api, id)?;
     let namespace = namespace_of(&write.api, id)?.unwrap_or_default();
     call_client(write, whom, within(namespace, any_of)).await
 }
@@ -112,7 +112,7 @@ async fn of_allocation(write: &Write, id: &str, any_of: &'static [Ns]) -> Result
 ///
 /// # Errors
 /// 404 where there is none.
-pub(super) fn whereabouts(api: &Api, id: &str) -> Result<Target, Refusal> {
+pub(super) fn target_of(api: &Api, id: &str) -> Result<Target, Refusal> {
     let here = api.server.client();
     if here.is_some_and(|client| client.runner(id).is_some()) {
         return Ok(Target::Here);

@@ -79,7 +79,7 @@ pub fn edge(edge: Arc<Edge>) -> Router {
 struct OwnRequest {
     route: &'static str,
     does: Does,
-    requested: AccessDemand,
+    demand: AccessDemand,
 }
 
 /// What a request requires of its caller, now that it is known what it is about.
@@ -137,7 +137,7 @@ impl Entrance for EdgeEntrance {
     }
 
     async fn let_in_again(&self, request: &mut Request) -> Result<(), Refusal> {
-        if self.edge.gate.is_guarded() && !self.own.requested.is_public() {
+        if self.edge.gate.is_guarded() && !self.own.demand.is_public() {
             request.identity = Arc::new(self.edge.identity(request).await?);
             self.edge.admitted(request, &self.own).await?;
         }
@@ -206,7 +206,7 @@ impl Edge {
             return None;
         }
         let row = table::found(method, path)?;
-        let requested = match row.asks {
+        let demand = match row.asks {
             AccessRule::Here(_) if !self.is_meant(outline) => return None,
             AccessRule::Agent(access) | AccessRule::Here(access) => {
                 AccessDemand::Agent(access.under(&self.settings))
@@ -221,7 +221,7 @@ impl Edge {
         Some(OwnRequest {
             route,
             does,
-            requested,
+            demand,
         })
     }
 
@@ -252,7 +252,7 @@ impl Edge {
         let served = |request: &Request, who: &Identity| {
             measure::served(request, labelled.then(|| who.label()));
         };
-        if own.requested.is_public() {
+        if own.demand.is_public() {
             // The request may be whether servers answer: so they are not queried for its caller,
             // and it counts as anonymous, by its address.
             served(request, &Identity::default());
@@ -268,7 +268,7 @@ impl Edge {
         served(request, &who);
         request.identity = Arc::new(who);
         if !is_new || request.identity.known_as().is_some() {
-            front::within(&self.settings, request, own.requested.namespace())?;
+            front::within(&self.settings, request, own.demand.namespace())?;
         }
         self.admitted(request, own).await
     }
@@ -293,7 +293,7 @@ impl Edge {
 
     /// Lets in a caller that may; the request log has those that may not.
     async fn admitted(&self, request: &Request, own: &OwnRequest) -> Result<(), Refusal> {
-        let allowed = own.requested.admit(request, &request.identity);
+        let allowed = own.demand.admit(request, &request.identity);
         entrance::admitted(&self.requests, request, allowed).await
     }
 
@@ -352,7 +352,7 @@ impl Edge {
                 async move { edge.identity(&request).await.map(Arc::new) }
             };
             answer.body = answer.body.until(right::lost(again, move |who| {
-                own.requested.holds(&requested, who)
+                own.demand.holds(&requested, who)
             }));
         }
         Ok(answer)

@@ -54,7 +54,10 @@ pub(in crate::http) fn list_of(
             .get::<JobSummaries>((job.namespace.as_str(), job.id.as_str()));
         Ok(stub(job, summary.map_err(list::storage)?, meta))
     })?;
-    Ok(answer.at(table_index(read.view.one(), &[Jobs::ID, JobSummaries::ID])))
+    Ok(answer.at(table_index(
+        read.view.unfiltered(),
+        &[Jobs::ID, JobSummaries::ID],
+    )))
 }
 
 fn token(job: &Job) -> PageToken {

@@ -69,7 +69,7 @@ pub(super) fn allocations(read: &Read<'_>) -> Result<Answer, Refusal> {
     let current = job(read)?;
     let rows = list::of_index::<AllocsByJob>(read, of_job(read, &id))?;
     crate::http::allocations::stubs_of(read, rows, |row| {
-        Ok(all || belongs_to(read.view.one(), row, current.as_ref())?)
+        Ok(all || belongs_to(read.view.unfiltered(), row, current.as_ref())?)
     })
 }
 

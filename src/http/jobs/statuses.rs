@@ -160,7 +160,7 @@ fn page(read: &Read<'_>, request: &StatusesQuery) -> Result<Answer, Refusal> {
             }
         }
         (taken, last) = (taken + 1, job.modify_index);
-        let (shown, changed) = status(read.view.one(), job)?;
+        let (shown, changed) = status(read.view.unfiltered(), job)?;
         index = index.max(changed);
         if next.is_none() {
             pieces.push(&shown)?;

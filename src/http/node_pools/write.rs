@@ -21,7 +21,7 @@ pub(in crate::http) async fn upsert(late: Late) -> Result<Answer, Refusal> {
         ));
     }
     let allowed = late.acl().node_pool_allows(&pool.name, Cap::Write);
-    let write = late.when(allowed)?;
+    let write = late.authorize(allowed)?;
     let done = write
         .submit(UpsertNodePools {
             node_pools: vec![pool],
@@ -35,7 +35,7 @@ pub(in crate::http) async fn delete(late: Late) -> Result<Answer, Refusal> {
     let names = vec![late.request.segment(3)?];
     let may = |name: &String| late.acl().node_pool_allows(name, Cap::Delete);
     let allowed = names.iter().all(may);
-    let write = late.when(allowed)?;
+    let write = late.authorize(allowed)?;
     let done = write.submit(DeleteNodePools { names }).await?;
     Ok(Answer::nothing().written(done.index))
 }

@@ -105,7 +105,7 @@ pub(in crate::http) fn list_of(
         });
     let token = |node: &Node| PageToken::Id(node.id.clone());
     let answer = list::render(options, TokenKind::Id, rows, token, |n| Ok(stub(n, fields)))?;
-    Ok(answer.at(table_index(read.view.one(), TABLES)))
+    Ok(answer.at(table_index(read.view.unfiltered(), TABLES)))
 }
 
 /// What a plain list shows of a node.
@@ -169,7 +169,7 @@ pub(in crate::http) fn watched_rows(request: &Request) -> Result<SmallVec<[Inter
 /// `GET /v1/node/:id`.
 pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, Refusal> {
     let id = read.request.segment(2)?;
-    let node = nodes::get(read.view.one(), &id).map_err(storage)?;
+    let node = nodes::get(read.view.unfiltered(), &id).map_err(storage)?;
     let mut node = node.ok_or_else(|| Refusal::not_found("node not found"))?;
     node.secret_id.clear();
     Ok(Answer::json(&node)?.at(node.modify_index))
@@ -191,7 +191,7 @@ pub(in crate::http) fn allocations(read: &Read<'_>) -> Result<Answer, Refusal> {
     let rows = list::of_index::<AllocsByNode>(read, Scan::with_key_prefix::<Id>(id.as_str()))?;
     let rows = rows.seen_by(|acl, (_, row)| acl.namespace_allows_any(&row.namespace, READ_JOB));
     let answer = list::render_whole(read.options, rows, |row| {
-        let alloc = row.with_job(read.view.one()).map_err(storage)?;
+        let alloc = row.with_job(read.view.unfiltered()).map_err(storage)?;
         let wanted = list::matches(filter.as_ref(), &alloc)?;
         Ok(wanted.then(|| alloc.with_summed_resources()))
     })?;

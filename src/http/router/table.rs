@@ -7,7 +7,7 @@ use drover_projections::tables::root_keys::RootKeys;
 use super::Methods::{Any, Delete, Get, OnlyPost, OnlyPut, Put};
 use super::{RouteTable, body, get, late, later, objects, query, upgraded, upload, work};
 use crate::acl::OperatorCapability::{KeyringRead, SnapshotSave};
-use crate::http::front::Watched::{Nothing, Now, Reported, Rows, Tables};
+use crate::http::front::Watched::{History, Nothing, Now, Rows, Tables};
 use crate::http::gate::Access::{
     Absent, Agent, Listed, Management, Metrics, Namespace, Node, Object, Operation, Operator,
     Plugins, Public,
@@ -243,13 +243,13 @@ fn history(table: RouteTable) -> RouteTable {
         .route(
             "/v1/audit",
             [
-                get(seen, Reported, audit::list),
-                query(Put, seen, Reported, audit::list),
+                get(seen, History, audit::list),
+                query(Put, seen, History, audit::list),
             ],
         )
         .route("/v1/audit/requests", [get(Management, Now, requests::list)])
-        .route("/v1/audit/trace", [get(seen, Reported, audit::trace)])
-        .route("/v1/state/diff", [get(seen, Reported, audit::between)])
+        .route("/v1/audit/trace", [get(seen, History, audit::trace)])
+        .route("/v1/state/diff", [get(seen, History, audit::between)])
 }
 
 /// What has to be done at the plugins of volumes.

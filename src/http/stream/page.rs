@@ -18,7 +18,7 @@ use crate::history::record::{CloudEvent, Document, RecordedOutcome, Redactor};
 /// Bytes of lines and CloudEvents after which a page ends.
 const FULL: usize = 64 << 10;
 /// Bytes of one index's line, or of its CloudEvent, above which it is kept nowhere: a reader that
-/// wants it reads the past.
+/// wants it reads the projections and the log.
 const BIG: usize = 1 << 20;
 /// A document takes as many times the bytes of its text, itself included.
 const DOCUMENT: usize = 8;
@@ -31,7 +31,7 @@ const LINES: Form = Form {
     numbers: Numbers::Plain,
 };
 
-/// What subscribers need beside the lines.
+/// What subscribers need beside the lines of Nomad's NDJSON stream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Needs {
     /// The payloads themselves, for filters.
@@ -147,26 +147,27 @@ pub(super) struct StreamPage {
     pub(super) batches: Vec<EventBatch>,
     /// What its batches have beside their lines.
     pub(super) has: Needs,
-    /// Whether it was too big to be kept, so that it has to be read from the past.
-    pub(super) absent: bool,
+    /// Whether its index was too big to be kept, so that the projections and the log have to be
+    /// read for it.
+    pub(super) too_big: bool,
     bytes: Bytes,
 }
 
 impl StreamPage {
     /// A page that says nothing of the indexes it stands for.
-    fn of_nothing(first: u64, upto: u64, has: Needs, absent: bool) -> Self {
+    fn of_nothing(first: u64, upto: u64, has: Needs, too_big: bool) -> Self {
         Self {
             first,
             upto,
             batches: Vec::new(),
             has,
-            absent,
+            too_big,
             bytes: Bytes::new(),
         }
     }
 
     /// Bytes it takes in memory, roughly.
-    pub(super) fn weight(&self) -> usize {
+    pub(super) fn memory_bytes(&self) -> usize {
         let beside = |batch: &EventBatch| {
             let cloud_bytes = batch.cloud_bytes() * if self.has.documents { DOCUMENT } else { 1 };
             let per_event = if self.has.payloads { 1024 } else { 0 };
@@ -392,13 +393,14 @@ impl PageDraft<'_> {
             upto,
             batches,
             has: self.has,
-            absent: false,
+            too_big: false,
             bytes,
         }
     }
 }
 
-/// What a change is known by and its type; none where it is not published.
+/// What the stream shows of a change beside its payload, and its type; none where it shows nothing
+/// of it.
 pub(super) fn headline(change: &Change) -> Option<(Headline<'_>, &'static str)> {
     let Publication::Event { event_type, .. } = change.kind.publication() else {
         return None;

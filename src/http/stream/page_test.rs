@@ -36,7 +36,7 @@ fn what_is_big_is_measured_by_itself() {
     };
     let page = StreamPage::render(source, (1, 2), Needs::default(), &Clouds::default()).unwrap();
     assert_eq!(
-        (page.upto, page.batches.len(), page.absent),
+        (page.upto, page.batches.len(), page.too_big),
         (2, 2, false),
         "both are in it"
     );
@@ -98,9 +98,9 @@ async fn what_is_too_big_leaves_nothing_in_the_page_before_it() {
         let source = WalkSource { view: &view, log };
         StreamPage::render(source, range, needs, &clouds).unwrap()
     };
-    assert!(rendered((big, big)).absent, "it is kept nowhere");
+    assert!(rendered((big, big)).too_big, "it is kept nowhere");
     let (page, before) = (rendered((small, big)), rendered((small, big - 1)));
-    assert_eq!((page.upto, page.absent), (big - 1, false));
+    assert_eq!((page.upto, page.too_big), (big - 1, false));
     assert!(!page.lines(small).is_empty());
     assert!(page.lines(small) == before.lines(small));
     let lengths = |page: &StreamPage| -> Vec<usize> {

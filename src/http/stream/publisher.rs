@@ -77,7 +77,8 @@ impl Publisher {
                 () = stop.cancelled() => return,
             };
             let Err(error) = outcome else { return };
-            // Subscribers before the new beginning read the past, so none misses anything.
+            // Subscribers before the new beginning read the projections and the log, so none misses
+            // anything.
             tracing::error!(%error, "the event stream starts over");
             tokio::select! {
                 () = tokio::time::sleep(PAUSE) => {}

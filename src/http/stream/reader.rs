@@ -12,7 +12,7 @@ use super::form::Checkpoint;
 use super::report::{PIECE, PastWalk, Subscription};
 use super::right;
 use super::ring::{RingLookup, RingSubscriber};
-use super::walk::{WalkSource, reported};
+use super::walk::{WalkSource, require_horizon};
 use crate::error::{Code, Refusal};
 use crate::history::record::numbers::Numbers;
 use crate::http::past;
@@ -139,8 +139,8 @@ impl StreamReader {
                 .send(Bytes::from_static(self.subscription.form.heartbeat()))
                 .await;
         }
-        let reported = self.position.saturating_sub(1);
-        let Ok(time) = offload(|| past::time_at(&self.log, reported)) else {
+        let sent = self.position.saturating_sub(1);
+        let Ok(time) = offload(|| past::time_at(&self.log, sent)) else {
             return true;
         };
         self.send(self.checkpoint(time)).await
@@ -225,7 +225,7 @@ impl StreamReader {
             view: &view,
             log: &self.log,
         };
-        reported(self.position, source.horizon())?;
+        require_horizon(self.position, source.horizon())?;
         let mut out = Vec::new();
         let range = (self.position, upto);
         self.position = self

@@ -11,18 +11,18 @@ use tokio::sync::{Notify, watch};
 use super::page::{Needs, StreamPage};
 
 /// How long a subscriber waits for the ring to be filled.
-const PATIENCE: Duration = Duration::from_secs(5);
+const FILL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of pages kept at most.
-const WEIGHT: usize = 16 << 20;
+const MAX_RING_BYTES: usize = 16 << 20;
 
 /// The newest pages. Everything in it is contiguous: no index between the first and the last is
 /// missing.
 ///
-/// It is filled only while there is a subscriber; a position that it does not have is read from the
-/// past, so falling asleep and waking up skip nothing.
+/// It is filled only while there is a subscriber; what it does not have is read from the past, that
+/// is from the projections and the log. So nothing is skipped while it is not filled.
 pub(super) struct Ring {
     state: RwLock<RingState>,
-    /// The last index looked at; every subscriber holds a receiver.
+    /// The last index processed; every subscriber holds a receiver.
     reached: watch::Sender<u64>,
     /// Whether it is being filled.
     filling: watch::Sender<bool>,
@@ -35,12 +35,14 @@ pub(super) struct Ring {
 #[derive(Default)]
 struct RingState {
     pages: VecDeque<Arc<StreamPage>>,
-    weight: usize,
+    /// What the pages take in memory, roughly.
+    bytes: usize,
     /// Every index from here on is in the ring.
     from: u64,
-    /// The last index looked at, published or not.
+    /// The last index processed, whether or not the stream shows anything of it.
     upto: u64,
-    /// When the last of them happened, Unix nanoseconds.
+    /// The time of the newest event that was applied when the last page was rendered, Unix
+    /// nanoseconds.
     time: i64,
 }
 
@@ -48,9 +50,9 @@ struct RingState {
 pub(super) enum RingLookup {
     /// The page it lies in.
     Page(Arc<StreamPage>),
-    /// Nothing yet: the ring ends before it, with something that happened at this time.
+    /// Nothing yet: the ring ends before it. The time is that of the newest event applied then.
     Nothing(i64),
-    /// Up to this index the past has to be read.
+    /// Up to this index the projections and the log have to be read.
     Past(u64),
 }
 
@@ -135,17 +137,17 @@ impl Ring {
         };
     }
 
-    /// Adds the page that follows; the last event it looked at happened at `time`.
+    /// Adds the page that follows, rendered from a view whose newest event is of `time`.
     pub(super) fn push(&self, page: StreamPage, time: i64) {
         let mut state = self.state.write();
         debug_assert_eq!(page.first, state.upto + 1);
         let upto = page.upto;
-        state.weight += page.weight();
+        state.bytes += page.memory_bytes();
         state.pages.push_back(Arc::new(page));
-        while state.weight > WEIGHT
+        while state.bytes > MAX_RING_BYTES
             && let Some(old) = state.pages.pop_front()
         {
-            state.weight -= old.weight();
+            state.bytes -= old.memory_bytes();
             state.from = old.upto + 1;
         }
         state.upto = upto;
@@ -154,7 +156,7 @@ impl Ring {
         self.reached.send_replace(upto);
     }
 
-    /// A new subscriber. Waits until the ring is being filled, [`PATIENCE`] at most.
+    /// A new subscriber. Waits until the ring is being filled, [`FILL_TIMEOUT`] at most.
     pub(super) async fn subscribe(self: &Arc<Self>, needs: Needs) -> RingSubscriber {
         self.count(needs, usize::wrapping_add);
         let subscriber = RingSubscriber {
@@ -165,7 +167,7 @@ impl Ring {
         self.subscribed.notify_one();
         // While it is not filled a subscriber reads the past, as one that falls behind does.
         let mut filling = self.filling.subscribe();
-        let _ = tokio::time::timeout(PATIENCE, filling.wait_for(|filling| *filling)).await;
+        let _ = tokio::time::timeout(FILL_TIMEOUT, filling.wait_for(|filling| *filling)).await;
         subscriber
     }
 
@@ -186,12 +188,12 @@ impl Ring {
         ];
         for (counter, _) in self.needs.iter().zip(wanted).filter(|(_, wanted)| *wanted) {
             let step = |count| Some(change(count, 1));
-            // The closure never refuses.
+            // The closure never returns `None`.
             let _ = counter.fetch_update(Ordering::Relaxed, Ordering::Relaxed, step);
         }
     }
 
-    /// What subscribers need of pages beside lines.
+    /// What subscribers need of pages beside the lines of Nomad's NDJSON stream.
     pub(super) fn needs(&self) -> Needs {
         let [
             payloads,
@@ -233,7 +235,7 @@ impl Ring {
         let at = state.pages.partition_point(|page| page.upto < position);
         match state.pages.get(at) {
             None => RingLookup::Nothing(state.time),
-            Some(page) if page.absent || !page.has.cover(needs) => RingLookup::Past(page.upto),
+            Some(page) if page.too_big || !page.has.cover(needs) => RingLookup::Past(page.upto),
             Some(page) => RingLookup::Page(Arc::clone(page)),
         }
     }

@@ -24,8 +24,12 @@ pub(super) fn all(
     let rows = of_topics.filter_map(|topic| payload::sample(*topic));
     let wanted = move |kind: &&EventKind| {
         let own = kind.own_topic().map_or(0, Topic::bit);
-        let reported = if cloud { own | reported(**kind) } else { own };
-        reported & topics != 0 && (kinds.is_empty() || kinds.contains(kind))
+        let shown = if cloud {
+            own | topics_of_rows(**kind)
+        } else {
+            own
+        };
+        shown & topics != 0 && (kinds.is_empty() || kinds.contains(kind))
     };
     let events = EventKind::ALL.iter().filter(wanted);
     let events = events.filter_map(move |kind| {
@@ -39,7 +43,7 @@ pub(super) fn all(
 }
 
 /// The topics that rows of a kind's events are sent under.
-fn reported(kind: EventKind) -> u64 {
+fn topics_of_rows(kind: EventKind) -> u64 {
     match kind.publication() {
         Publication::Event { topics, .. } => topics.iter().fold(0, |all, topic| all | topic.bit()),
         Publication::Nothing => 0,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::walk::{horizon, reported};
+use super::walk::{horizon, require_horizon};
 use crate::base::clock::Moment;
 use crate::error::{Code, Refusal};
 use crate::http::past;
@@ -75,7 +75,7 @@ fn find(api: &Api, start: StreamStart, epoch: Option<String>) -> Result<u64, Ref
             before.map_or(api.log.epoch().first_index.max(1), |index| index + 1)
         }
     };
-    reported(position, horizon)?;
+    require_horizon(position, horizon)?;
     Ok(position)
 }
 

@@ -170,11 +170,11 @@ async fn ev_04_a_snapshot_taken_in_is_no_news_to_subscribers() {
     // A position of the time before is refused by name, the first one after it is not.
     let horizon = walk::horizon(&server.projections.view(), &log);
     for gone in [1, 4, 60] {
-        let refusal = walk::reported(gone, horizon).unwrap_err();
+        let refusal = walk::require_horizon(gone, horizon).unwrap_err();
         assert_eq!(crate::net::status(refusal.code), 410, "{gone}");
         assert!(refusal.message.contains("61"), "{refusal}");
     }
-    assert!(walk::reported(61, horizon).is_ok());
+    assert!(walk::require_horizon(61, horizon).is_ok());
     stop.cancel();
     running.await.unwrap();
 }
@@ -416,11 +416,11 @@ async fn what_is_of_our_own_weighs_and_is_kept_nowhere_where_it_is_big() {
         StreamPage::render(source, range, needs, &clouds).unwrap()
     };
     let alone = |index: u64| (index, index);
-    assert!(rendered(alone(indexes[0])).weight() > 50_000);
+    assert!(rendered(alone(indexes[0])).memory_bytes() > 50_000);
     let page = rendered((indexes[0], indexes[3]));
-    assert_eq!((page.upto, page.absent), (indexes[1], false));
+    assert_eq!((page.upto, page.too_big), (indexes[1], false));
     let big = rendered(alone(indexes[3]));
-    assert!(big.absent && big.weight() < 1_000);
+    assert!(big.too_big && big.memory_bytes() < 1_000);
     server.stop().await;
 }
 

@@ -1,4 +1,4 @@
-//! One walk over what happened: `changes`, and the log itself where more than rows is requested.
+//! One walk over what happened: `changes`, and the log itself where more than rows is wanted.
 
 use std::collections::VecDeque;
 
@@ -37,7 +37,7 @@ pub(super) fn horizon(view: &View, log: &LogEngine) -> u64 {
 ///
 /// # Errors
 /// 410 that names the first index there is.
-pub(super) fn reported(index: u64, horizon: u64) -> Result<(), Refusal> {
+pub(super) fn require_horizon(index: u64, horizon: u64) -> Result<(), Refusal> {
     if index >= horizon {
         return Ok(());
     }

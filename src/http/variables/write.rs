@@ -43,7 +43,7 @@ pub(in crate::http) async fn put(late: Late) -> Result<Answer, Refusal> {
     let may = late
         .acl()
         .variable_allows(&var.namespace, &var.path, Cap::Write);
-    let write = late.when(may)?;
+    let write = late.authorize(may)?;
     check(&var)?;
     let cas = cas(&write)?;
     var.modify_index = cas.unwrap_or_default();
@@ -83,7 +83,7 @@ pub(in crate::http) async fn delete(late: Late) -> Result<Answer, Refusal> {
     let path = path(&late.request)?;
     let namespace = late.request.namespace();
     let may = late.acl().variable_allows(namespace, &path, Cap::Destroy);
-    let write = late.when(may)?;
+    let write = late.authorize(may)?;
     let cas = cas(&write)?;
     let var = VariableEncrypted {
         namespace: write.request.namespace().to_owned(),

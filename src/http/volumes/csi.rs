@@ -55,7 +55,7 @@ fn rows<'v>(read: &'v Read<'_>) -> Result<Unchecked<'v, Arc<CsiVolumeRow>>, Refu
     let query = &read.request.query;
     let (node, plugin) = (query.text("node_id"), query.text("plugin_id"));
     if !node.is_empty() {
-        let found = stored::volumes_of_node(read.view.one(), node).map_err(storage)?;
+        let found = stored::volumes_of_node(read.view.unfiltered(), node).map_err(storage)?;
         let of_plugin =
             move |row: &Arc<CsiVolumeRow>| plugin.is_empty() || row.volume.plugin_id == plugin;
         let found = found.into_iter().filter(of_plugin).map(Ok);
@@ -89,7 +89,7 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
     let stubs = rows(read)?.seen_by(seen).filter_map(|row| match row {
         Ok(row) if !shown(&row) => None,
         Ok(row) => {
-            Some(stored::with_past_claims(read.view.one(), &row).map(|volume| volume.stub()))
+            Some(stored::with_past_claims(read.view.unfiltered(), &row).map(|volume| volume.stub()))
         }
         Err(error) => Some(Err(error)),
     });
@@ -116,7 +116,7 @@ pub(in crate::http) fn readable(read: &Read<'_>) -> Result<(), Refusal> {
 pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, Refusal> {
     let id = read.request.segment(3)?;
     let key = (read.options.namespace.as_str(), id.as_str());
-    let volume = stored::volume(read.view.one(), key).map_err(storage)?;
+    let volume = stored::volume(read.view.unfiltered(), key).map_err(storage)?;
     let volume = volume.ok_or_else(|| Refusal::not_found("volume not found"))?;
     let mut stubs = List::empty();
     for alloc in volume.row.holders() {
@@ -134,10 +134,10 @@ pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, Refusal> {
 }
 
 /// `PUT /v1/volumes` and `PUT /v1/volume/csi/:id`: what the plugin confirms (CSI-02). Secrets are
-/// sealed before anything is decided (CSI-09).
+/// encrypted before anything is decided (CSI-09).
 pub(in crate::http) async fn register(late: Late) -> Result<Answer, Refusal> {
-    let requested: RegisterRequest = late.json().await?;
-    let mut volumes = requested.volumes.into_vec();
+    let body: RegisterRequest = late.json().await?;
+    let mut volumes = body.volumes.into_vec();
     let named = late.request.segment(3)?;
     for volume in &mut volumes {
         if volume.namespace.is_empty() {
@@ -152,7 +152,7 @@ pub(in crate::http) async fn register(late: Late) -> Result<Answer, Refusal> {
         acl.plugin_read() && volumes.iter().all(within)
     };
     let allowed = may(late.acl());
-    let write = late.when(allowed)?;
+    let write = late.authorize(allowed)?;
     if !named.is_empty() && volumes.iter().any(|volume| volume.id != named) {
         return Err(Refusal::bad_request(
             "Volume ID does not match request path",
@@ -160,11 +160,11 @@ pub(in crate::http) async fn register(late: Late) -> Result<Answer, Refusal> {
     }
     let mut warnings = super::warnings(&write.request);
     let registered = async move {
-        let at_work = &write.api.server.volumes;
-        at_work.register(volumes, &write.origin()).await
+        let volume_service = &write.api.server.volumes;
+        volume_service.register(volumes, &write.origin()).await
     };
-    // It is large: it holds whatever is registered, and all that is queried about it.
-    let (volumes, index) = provision::done(Box::pin(registered)).await?;
+    // On the heap: the future is large, for it holds the volumes and every step of their checks.
+    let (volumes, index) = provision::run_detached(Box::pin(registered)).await?;
     for volume in volumes.iter().filter(|volume| is_of_unknown_size(volume)) {
         let line = match warnings.is_empty() {
             true => "",
@@ -172,8 +172,8 @@ pub(in crate::http) async fn register(late: Late) -> Result<Answer, Refusal> {
         };
         warnings += line;
         warnings += &format!(
-            "capacity_min of volume {:?} went to no plugin: it is as large as it was; it grows \
-             when it is registered again with another one",
+            "capacity_min of volume {:?} was not passed to any plugin: its size is unchanged; it \
+             grows when it is registered again with another capacity_min",
             volume.id
         );
     }
@@ -184,8 +184,8 @@ pub(in crate::http) async fn register(late: Late) -> Result<Answer, Refusal> {
     Ok(Answer::json(&answer)?.written(index))
 }
 
-/// Whether a least size is wanted of a volume that was registered as it is: the operator that
-/// created it knows how large it is.
+/// Whether a minimum size was requested of a volume of unknown size: one that was registered as it
+/// is, which no plugin created or grew for this cluster.
 fn is_of_unknown_size(volume: &CsiVolume) -> bool {
     volume.capacity == 0 && volume.requested_capacity_min != 0
 }

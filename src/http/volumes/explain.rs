@@ -57,7 +57,7 @@ drover_events::wire! {
 pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, Refusal> {
     let id = read.request.segment(3)?;
     let key = (read.options.namespace.as_str(), id.as_str());
-    let volume = stored::volume(read.view.one(), key).map_err(storage)?;
+    let volume = stored::volume(read.view.unfiltered(), key).map_err(storage)?;
     let volume = volume.ok_or_else(|| Refusal::not_found("volume not found"))?;
     let explained = explain(read, &volume).map_err(storage)?;
     Ok(Answer::json(&explained)?.at(explained.modify_index))
@@ -65,7 +65,7 @@ pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, Refusal> {
 
 fn explain(read: &Read<'_>, volume: &Volume) -> Result<Explained, StorageError> {
     let row = &volume.row;
-    let plugin = stored::plugin(read.view.one(), &row.volume.plugin_id)?;
+    let plugin = stored::plugin(read.view.unfiltered(), &row.volume.plugin_id)?;
     let key = (row.volume.namespace.as_str(), row.volume.id.as_str());
     // What hinders is known of now, and of nothing that was.
     let mut troubles = match read.view.is_past() {
@@ -156,7 +156,7 @@ fn explain_claim(
     claim: &CsiVolumeClaimed,
 ) -> Result<Claim, StorageError> {
     let alloc = read.view.get::<Allocs>(claim.allocation_id.as_str())?;
-    let node = nodes::get(read.view.one(), &claim.node_id)?;
+    let node = nodes::get(read.view.unfiltered(), &claim.node_id)?;
     let past = volume.row.past_claims.contains_key(&claim.allocation_id);
     let (waits_for, hindered_by) = match past {
         true => waits_to_leave(read, (volume, plugin), (claim, node.as_ref())),

@@ -94,7 +94,7 @@ pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, Refusal> {
     let volume = read.view.get::<HostVolumes>(key).map_err(storage)?;
     let mut volume = volume.ok_or_else(|| Refusal::not_found("volume not found"))?;
     let mut stubs = List::empty();
-    for alloc in host_volumes::users(read.view.one(), &volume).map_err(storage)? {
+    for alloc in host_volumes::users(read.view.unfiltered(), &volume).map_err(storage)? {
         stubs
             .to_mut()
             .extend(super::stub_of(read, &alloc).map_err(storage)?);
@@ -111,7 +111,7 @@ pub(in crate::http) fn claims(read: &Read<'_>) -> Result<Answer, Refusal> {
         "*" => Scan::all(),
         name => Scan::prefix(Prefix::new().str(name)),
     };
-    let is = |requested: &str, known: &str| requested.is_empty() || requested == known;
+    let is = |filter: &str, known: &str| filter.is_empty() || filter == known;
     let shown = |row: &TaskGroupHostVolumeClaim| {
         row.id.starts_with(prefix)
             && is(query.text("job_id"), &row.job_id)
@@ -137,9 +137,9 @@ pub(in crate::http) fn claims(read: &Read<'_>) -> Result<Answer, Refusal> {
 
 /// The volume that a request is about, in the namespace that it names, or else the request's.
 async fn requested_volume(late: &Late) -> Result<HostVolume, Refusal> {
-    let requested: HostVolumeRequest = late.json().await?;
+    let body: HostVolumeRequest = late.json().await?;
     let missing = || Refusal::bad_request("missing volume definition");
-    let mut volume = requested.volume.ok_or_else(missing)?;
+    let mut volume = body.volume.ok_or_else(missing)?;
     if volume.namespace.is_empty() {
         late.request.namespace().clone_into(&mut volume.namespace);
     }
@@ -161,8 +161,8 @@ pub(in crate::http) async fn create(late: Late) -> Result<Answer, Refusal> {
     let write = late.in_namespace(&volume.namespace, CREATE)?;
     let warnings = super::warnings(&write.request);
     let made = async move {
-        let at_work = &write.api.server.host_volumes;
-        at_work.create(volume, &write.origin()).await
+        let volume_service = &write.api.server.host_volumes;
+        volume_service.create(volume, &write.origin()).await
     };
     answer(warnings, spawn_detached(made).await??)
 }
@@ -173,8 +173,8 @@ pub(in crate::http) async fn register(late: Late) -> Result<Answer, Refusal> {
     let write = late.in_namespace(&volume.namespace, REGISTER)?;
     let warnings = super::warnings(&write.request);
     let registered = async move {
-        let at_work = &write.api.server.host_volumes;
-        at_work.register(volume, &write.origin()).await
+        let volume_service = &write.api.server.host_volumes;
+        volume_service.register(volume, &write.origin()).await
     };
     answer(warnings, spawn_detached(registered).await??)
 }
@@ -187,9 +187,9 @@ pub(in crate::http) async fn delete(write: Write) -> Result<Answer, Refusal> {
         write.request.segment(3)?,
     );
     let deleted = async move {
-        let at_work = &write.api.server.host_volumes;
+        let volume_service = &write.api.server.host_volumes;
         let key = (namespace.as_str(), id.as_str());
-        at_work.delete(key, force, &write.origin()).await
+        volume_service.delete(key, force, &write.origin()).await
     };
     let index = spawn_detached(deleted).await??;
     Ok(Answer::json(&HostVolumeDeleted { index })?.written(index))

@@ -59,7 +59,7 @@ fn stub(row: &CsiPluginRow) -> CsiPluginListStub {
 /// `GET /v1/plugin/csi/:id`.
 pub(in crate::http) fn get(read: &Read<'_>) -> Result<Answer, Refusal> {
     let id = read.request.segment(3)?;
-    let plugin = stored::plugin(read.view.one(), &id).map_err(storage)?;
+    let plugin = stored::plugin(read.view.unfiltered(), &id).map_err(storage)?;
     let plugin = plugin.ok_or_else(|| Refusal::not_found("plugin not found"))?;
     let parts = plugin.controllers.values().chain(plugin.nodes.values());
     let allocs: BTreeSet<&String> = parts.map(|info| &info.alloc_id).collect();

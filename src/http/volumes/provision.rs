@@ -62,8 +62,8 @@ fn refused(error: StepError) -> Refusal {
     }
 }
 
-/// Works on volumes aside of what serves, to the end, whether or not it is waited for.
-pub(super) async fn done<T: Send + 'static>(
+/// Runs work on volumes off the threads that serve, to its end, whether or not it is waited for.
+pub(super) async fn run_detached<T: Send + 'static>(
     work: impl Future<Output = Result<T, StepError>> + Send + 'static,
 ) -> Result<T, Refusal> {
     spawn_detached(work).await?.map_err(refused)
@@ -76,10 +76,10 @@ fn may(acl: &Acl, namespace: &str, any_of: &[Ns]) -> bool {
 
 fn admitted(late: Late, any_of: &[Ns]) -> Result<Write, Refusal> {
     let allowed = may(late.acl(), late.request.namespace(), any_of);
-    late.when(allowed)
+    late.authorize(allowed)
 }
 
-fn at_work(write: &Write) -> &Volumes {
+fn volume_service(write: &Write) -> &Volumes {
     &write.api.server.volumes
 }
 
@@ -112,8 +112,8 @@ fn plugin(request: &Request) -> Result<String, Refusal> {
 
 /// `PUT /v1/volume/csi/:id/create`.
 pub(in crate::http) async fn create(late: Late) -> Result<Answer, Refusal> {
-    let requested: CreateRequest = late.json().await?;
-    let mut volumes = requested.volumes.into_vec();
+    let body: CreateRequest = late.json().await?;
+    let mut volumes = body.volumes.into_vec();
     for volume in volumes
         .iter_mut()
         .filter(|volume| volume.namespace.is_empty())
@@ -125,7 +125,7 @@ pub(in crate::http) async fn create(late: Late) -> Result<Answer, Refusal> {
         .iter()
         .all(|volume| may(acl, &volume.namespace, WRITE));
     let allowed = allowed && may(acl, late.request.namespace(), WRITE);
-    let write = late.when(allowed)?;
+    let write = late.authorize(allowed)?;
     let named = write.request.segment(3)?;
     if volumes.iter().any(|volume| volume.id != named) {
         return Err(Refusal::bad_request(
@@ -133,8 +133,12 @@ pub(in crate::http) async fn create(late: Late) -> Result<Answer, Refusal> {
         ));
     }
     let warnings = super::warnings(&write.request);
-    let made = async move { at_work(&write).create(volumes, &write.origin()).await };
-    let (volumes, index) = done(made).await?;
+    let made = async move {
+        volume_service(&write)
+            .create(volumes, &write.origin())
+            .await
+    };
+    let (volumes, index) = run_detached(made).await?;
     let answer = CreateResponse {
         volumes: volumes.into(),
         warnings,
@@ -150,14 +154,18 @@ pub(in crate::http) async fn delete(late: Late) -> Result<Answer, Refusal> {
         write.request.segment(3)?,
     );
     let secrets = secrets(&write.request)?;
-    let deleted = async move { at_work(&write).delete(&key, secrets, &write.origin()).await };
-    Ok(Answer::nothing().written(done(deleted).await?))
+    let deleted = async move {
+        volume_service(&write)
+            .delete(&key, secrets, &write.origin())
+            .await
+    };
+    Ok(Answer::nothing().written(run_detached(deleted).await?))
 }
 
 /// `DELETE /v1/volume/csi/:id/detach`.
 pub(in crate::http) async fn detach(late: Late) -> Result<Answer, Refusal> {
     let allowed = late.acl().csi_mount_allows(late.request.namespace());
-    let write = late.when(allowed)?;
+    let write = late.authorize(allowed)?;
     let node = write.request.query.text("node").to_owned();
     if node.is_empty() {
         return Err(Refusal::bad_request("detach requires node ID"));
@@ -169,17 +177,19 @@ pub(in crate::http) async fn detach(late: Late) -> Result<Answer, Refusal> {
     let force = super::force(&write.request)?;
     let detached = async move {
         let on = (node.as_str(), force);
-        at_work(&write).detach(&key, on, &write.origin()).await
+        volume_service(&write)
+            .detach(&key, on, &write.origin())
+            .await
     };
-    Ok(Answer::nothing().written(done(detached).await?))
+    Ok(Answer::nothing().written(run_detached(detached).await?))
 }
 
 /// `GET /v1/volumes/external`.
 pub(in crate::http) async fn external(late: Late) -> Result<Answer, Refusal> {
     let write = admitted(late, EXTERNAL)?;
     let (plugin, page) = (plugin(&write.request)?, page(&write.request)?);
-    let listed = async move { at_work(&write).external(&plugin, page).await };
-    let (volumes, next_token) = done(listed).await?;
+    let listed = async move { volume_service(&write).external(&plugin, page).await };
+    let (volumes, next_token) = run_detached(listed).await?;
     Answer::json(&ExternalResponse {
         volumes,
         next_token,
@@ -191,8 +201,12 @@ pub(in crate::http) async fn snapshots(late: Late) -> Result<Answer, Refusal> {
     let write = admitted(late, EXTERNAL)?;
     let (plugin, page) = (plugin(&write.request)?, page(&write.request)?);
     let secrets = secrets(&write.request)?;
-    let listed = async move { at_work(&write).snapshots(&plugin, page, secrets).await };
-    let (snapshots, next_token) = done(listed).await?;
+    let listed = async move {
+        volume_service(&write)
+            .snapshots(&plugin, page, secrets)
+            .await
+    };
+    let (snapshots, next_token) = run_detached(listed).await?;
     let without = |mut snapshot: CsiSnapshot| {
         snapshot.secrets = Map::nil();
         snapshot
@@ -206,14 +220,16 @@ pub(in crate::http) async fn snapshots(late: Late) -> Result<Answer, Refusal> {
 
 /// `PUT /v1/volumes/snapshot`.
 pub(in crate::http) async fn create_snapshots(late: Late) -> Result<Answer, Refusal> {
-    let requested: SnapshotsRequest = late.json().await?;
+    let body: SnapshotsRequest = late.json().await?;
     let write = admitted(late, WRITE)?;
-    let requested = requested.snapshots.into_vec();
+    let wanted = body.snapshots.into_vec();
     let made = async move {
         let namespace = write.request.namespace();
-        at_work(&write).create_snapshots(namespace, requested).await
+        volume_service(&write)
+            .create_snapshots(namespace, wanted)
+            .await
     };
-    let snapshots = done(made).await?.into();
+    let snapshots = run_detached(made).await?.into();
     Answer::json(&SnapshotsCreated { snapshots })
 }
 
@@ -226,8 +242,12 @@ pub(in crate::http) async fn delete_snapshot(late: Late) -> Result<Answer, Refus
         return Err(Refusal::bad_request("missing snapshot ID"));
     }
     let secrets = secrets(&write.request)?;
-    let deleted = async move { at_work(&write).delete_snapshot(&plugin, &id, secrets).await };
-    done(deleted).await?;
+    let deleted = async move {
+        volume_service(&write)
+            .delete_snapshot(&plugin, &id, secrets)
+            .await
+    };
+    run_detached(deleted).await?;
     Ok(Answer::nothing())
 }
 

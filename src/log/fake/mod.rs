@@ -23,7 +23,7 @@ const SECTOR: usize = 512;
 /// The node of the directory above all.
 const ROOT: usize = 0;
 
-/// What a disk is requested to do, and can fail at.
+/// An operation of the disk, which can fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Reading a file.

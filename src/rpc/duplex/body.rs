@@ -20,7 +20,7 @@ pub struct OutBody {
     /// What a frame carries whose header is sent already.
     carried: Option<Bytes>,
     account: Arc<Account>,
-    beat: Duration,
+    interval: Duration,
     next: Pin<Box<Sleep>>,
     ended: bool,
 }
@@ -28,15 +28,15 @@ pub struct OutBody {
 impl OutBody {
     pub(super) fn new(
         frames: line::Receiver<Frame>,
-        beat: Duration,
+        interval: Duration,
         account: Arc<Account>,
     ) -> Self {
         Self {
             frames,
             carried: None,
             account,
-            beat,
-            next: Box::pin(sleep(beat)),
+            interval,
+            next: Box::pin(sleep(interval)),
             ended: false,
         }
     }
@@ -90,7 +90,7 @@ impl Body for OutBody {
                 },
             }
         };
-        let next = Instant::now() + self.beat;
+        let next = Instant::now() + self.interval;
         self.next.as_mut().reset(next);
         Poll::Ready(Some(Ok(Piece::data(bytes))))
     }

@@ -9,8 +9,8 @@
 //!    [`WINDOW`] on the way, and an end that sends more, or gives credit for what was not sent,
 //!    breaks the stream. Messages need no credit; of them too only so much may wait. So a stream
 //!    that is not read holds up nothing but itself.
-//! 2. An end is said. A stream that stops without it is broken, and so is one that is silent for
-//!    longer than its [`Pace`]: the other end says something in every beat.
+//! 2. An end is sent as a frame. A stream that stops without it is broken, and so is one that is
+//!    silent for longer than its [`Keepalive`] bears: each end sends something in every interval.
 //! 3. Dropping an [`Inflow`] before its end, or an [`Outflow`] before it was ended, breaks the
 //!    stream: the other end hears of it at once. What was sent before the end arrives all the same:
 //!    the connection is let go of only when both ends are done.
@@ -76,26 +76,26 @@ impl Broken {
     }
 }
 
-/// How often each end says something, and how long its silence is borne.
+/// How often each end sends something, and how long its silence is borne.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pace {
+pub struct Keepalive {
     /// The time between signs of life.
-    pub beat: Duration,
+    pub interval: Duration,
     /// The longest silence.
-    pub silence: Duration,
+    pub timeout: Duration,
 }
 
-impl Pace {
+impl Keepalive {
     /// Of a session: a caller waits at its end.
     pub const SESSION: Self = Self {
-        beat: Duration::from_secs(2),
-        silence: Duration::from_secs(8),
+        interval: Duration::from_secs(2),
+        timeout: Duration::from_secs(8),
     };
     /// Of a stream that is held open for when it is needed. It goes over connections with large
     /// bodies beside it, which hold its signs up.
     pub const STANDING: Self = Self {
-        beat: Duration::from_secs(10),
-        silence: Duration::from_secs(35),
+        interval: Duration::from_secs(10),
+        timeout: Duration::from_secs(35),
     };
 }
 
@@ -142,21 +142,21 @@ struct Account {
 #[derive(Debug)]
 pub struct Half {
     line: line::Sender<Frame>,
-    pace: Pace,
+    keepalive: Keepalive,
     account: Arc<Account>,
 }
 
 impl Half {
     /// This end, and the body that it sends.
     #[must_use]
-    pub fn new(pace: Pace) -> (Self, OutBody) {
+    pub fn new(keepalive: Keepalive) -> (Self, OutBody) {
         let (line, frames) = line::line();
         let account = Arc::<Account>::default();
-        let body = OutBody::new(frames, pace.beat, Arc::clone(&account));
+        let body = OutBody::new(frames, keepalive.interval, Arc::clone(&account));
         (
             Self {
                 line,
-                pace,
+                keepalive,
                 account,
             },
             body,
@@ -180,7 +180,7 @@ impl Half {
         let ends = Arc::new(Ends::default());
         let (cut, left) = (ends.cut.clone(), ends.left.clone());
         let books = (Arc::clone(&credit), Arc::clone(&self.account));
-        let read = reader::read(body, items, books, self.pace.silence);
+        let read = reader::read(body, items, books, self.keepalive.timeout);
         tokio::spawn(async move {
             tokio::select! {
                 () = read => {}
@@ -210,8 +210,9 @@ impl Half {
 impl Duplex {
     /// Two ends of one stream within a process.
     #[must_use]
-    pub fn pair(pace: Pace) -> (Self, Self) {
-        let ((one, from_one), (other, from_other)) = (Half::new(pace), Half::new(pace));
+    pub fn pair(keepalive: Keepalive) -> (Self, Self) {
+        let (one, from_one) = Half::new(keepalive);
+        let (other, from_other) = Half::new(keepalive);
         (one.join(from_other), other.join(from_one))
     }
 }

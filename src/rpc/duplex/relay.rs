@@ -64,12 +64,12 @@ mod tests {
     use bytes::Bytes;
 
     use super::*;
-    use crate::duplex::{Item, Pace};
+    use crate::duplex::{Item, Keepalive};
 
     /// Two ends with a relay between them.
     fn far_apart() -> (Duplex, Duplex) {
-        let (near, one) = Duplex::pair(Pace::SESSION);
-        let (other, far) = Duplex::pair(Pace::SESSION);
+        let (near, one) = Duplex::pair(Keepalive::SESSION);
+        let (other, far) = Duplex::pair(Keepalive::SESSION);
         tokio::spawn(relay_within(Duration::from_millis(50), one, other));
         (near, far)
     }

@@ -6,9 +6,9 @@ use tokio::time::timeout;
 
 use super::*;
 
-const QUICK: Pace = Pace {
-    beat: Duration::from_millis(20),
-    silence: Duration::from_millis(400),
+const QUICK: Keepalive = Keepalive {
+    interval: Duration::from_millis(20),
+    timeout: Duration::from_millis(400),
 };
 const SOON: Duration = Duration::from_secs(20);
 
@@ -64,7 +64,7 @@ async fn mod_30_nobody_sends_more_than_the_window_to_one_who_does_not_read() {
     for _ in 0..full {
         one.outflow.send(piece.clone()).await.unwrap();
     }
-    let more = timeout(QUICK.silence * 3, one.outflow.send(piece)).await;
+    let more = timeout(QUICK.timeout * 3, one.outflow.send(piece)).await;
     assert!(more.is_err(), "it waits, and nothing breaks meanwhile");
     // Reading gives credit back, so as much may be sent again; the slow reader's silence broke
     // nothing.
@@ -114,7 +114,7 @@ async fn mod_30_a_stream_breaks_after_too_long_a_silence_and_beats_prevent_that(
     drop(body);
 
     let (one, mut other) = Duplex::pair(QUICK);
-    let waited = timeout(QUICK.silence * 3, other.inflow.next()).await;
+    let waited = timeout(QUICK.timeout * 3, other.inflow.next()).await;
     assert!(waited.is_err(), "nothing came, and nothing broke");
     drop(one);
 }

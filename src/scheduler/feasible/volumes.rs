@@ -233,9 +233,9 @@ impl VolumeAsks {
         if !plugin.healthy {
             return of_node("is unhealthy on");
         }
-        let reported = plugin.node_info.as_ref();
-        if let Some(most) = reported
-            .map(|reported| reported.max_volumes)
+        let plugin_node = plugin.node_info.as_ref();
+        if let Some(most) = plugin_node
+            .map(|info| info.max_volumes)
             .filter(|most| *most > 0)
         {
             let key = VolumeKey::Csi(self.job.0.clone(), id.clone());
@@ -256,7 +256,7 @@ impl VolumeAsks {
         }
         if !reaches(
             &facts.topologies,
-            reported.and_then(|reported| reported.accessible_topology.as_ref()),
+            plugin_node.and_then(|info| info.accessible_topology.as_ref()),
         ) {
             return Some(TOPOLOGY.to_owned().into());
         }

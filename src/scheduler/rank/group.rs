@@ -88,18 +88,18 @@ impl GroupState {
     /// Why a limit on a shared value forbids a node.
     pub(super) fn distinct_reason(&mut self, cluster: &Cluster, slot: u32) -> Option<String> {
         for distinct in &mut self.distinct {
-            let Some(value) = distinct.property.value(cluster, slot) else {
+            let Some(value_id) = distinct.property.value_id(cluster, slot) else {
                 return Some(format!(
                     "missing property \"{}\"",
                     distinct.property.attribute()
                 ));
             };
-            let used = distinct.property.used(value);
+            let used = distinct.property.used(value_id);
             if used >= distinct.allowed {
-                let (attribute, name) =
-                    (distinct.property.attribute(), distinct.property.name(value));
+                let attribute = distinct.property.attribute();
+                let value = distinct.property.value(value_id);
                 return Some(format!(
-                    "distinct_property: {attribute}={name} used by {used} allocs"
+                    "distinct_property: {attribute}={value} used by {used} allocs"
                 ));
             }
         }

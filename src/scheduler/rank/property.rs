@@ -1,4 +1,4 @@
-//! How the allocations of a job lie over the values of an attribute: for spreads and
+//! How the allocations of a job are distributed over the values of an attribute: for spreads and
 //! `distinct_property`.
 
 use hashbrown::HashMap;
@@ -14,9 +14,12 @@ const FIRST: u32 = 2;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Property {
     attribute: String,
+    /// By slot: [`UNSEEN`], [`MISSING`], or the id of the node's value plus [`FIRST`].
     of_slot: Vec<u32>,
     ids: HashMap<String, u32>,
-    names: Vec<String>,
+    /// The values by their ids.
+    values: Vec<String>,
+    /// The allocations by the ids of values.
     counts: Vec<i64>,
     extremes: Option<(i64, i64)>,
     stale: bool,
@@ -36,8 +39,9 @@ impl Property {
         &self.attribute
     }
 
-    /// The number of the value a node has; none if it has no such attribute.
-    pub(super) fn value(&mut self, cluster: &Cluster, slot: u32) -> Option<usize> {
+    /// The id of the value that the node in a slot has; none if it has no such attribute, or the
+    /// slot holds no node.
+    pub(super) fn value_id(&mut self, cluster: &Cluster, slot: u32) -> Option<usize> {
         let known = self.of_slot[slot as usize];
         let id = if known == UNSEEN {
             self.look_up(slot, cluster.slot(slot).info.as_deref()?)
@@ -53,9 +57,9 @@ impl Property {
             Some(value) => match self.ids.get(value) {
                 Some(id) => *id,
                 None => {
-                    let id = self.names.len() as u32 + FIRST;
+                    let id = self.values.len() as u32 + FIRST;
                     self.ids.insert(value.to_owned(), id);
-                    self.names.push(value.to_owned());
+                    self.values.push(value.to_owned());
                     self.counts.push(0);
                     id
                 }
@@ -67,20 +71,20 @@ impl Property {
 
     /// Counts an allocation on a node, or takes one away.
     pub(super) fn count(&mut self, cluster: &Cluster, slot: u32, by: i64) {
-        if let Some(value) = self.value(cluster, slot) {
-            self.counts[value] = (self.counts[value] + by).max(0);
+        if let Some(id) = self.value_id(cluster, slot) {
+            self.counts[id] = (self.counts[id] + by).max(0);
             self.stale = true;
         }
     }
 
-    /// How many allocations lie on nodes with this value.
-    pub(super) fn used(&self, value: usize) -> i64 {
-        self.counts[value]
+    /// How many allocations are on nodes with this value.
+    pub(super) fn used(&self, value_id: usize) -> i64 {
+        self.counts[value_id]
     }
 
-    /// A value's name.
-    pub(super) fn name(&self, value: usize) -> &str {
-        &self.names[value]
+    /// A value by its id.
+    pub(super) fn value(&self, value_id: usize) -> &str {
+        &self.values[value_id]
     }
 
     /// The lowest and the highest count among values that are used at all.

@@ -80,16 +80,16 @@ impl Spreads {
     pub(super) fn score(&mut self, cluster: &Cluster, slot: u32) -> f64 {
         let mut total = 0.0;
         for spread in &mut self.list {
-            let Some(value) = spread.property.value(cluster, slot) else {
+            let Some(value_id) = spread.property.value_id(cluster, slot) else {
                 total -= 1.0;
                 continue;
             };
             if spread.desired.is_empty() && spread.rest.is_none() {
-                total += even(&mut spread.property, value);
+                total += even(&mut spread.property, value_id);
                 continue;
             }
-            let name = spread.property.name(value);
-            let Some(desired) = spread.desired.get(name).copied().or(spread.rest) else {
+            let value = spread.property.value(value_id);
+            let Some(desired) = spread.desired.get(value).copied().or(spread.rest) else {
                 total -= 1.0;
                 continue;
             };
@@ -97,7 +97,7 @@ impl Spreads {
                 total += self.lowest;
                 continue;
             }
-            let used = spread.property.used(value) as f64 + 1.0;
+            let used = spread.property.used(value_id) as f64 + 1.0;
             let boost = (desired - used) / desired * (spread.weight / self.sum_of_weights);
             total += boost;
             self.lowest = self.lowest.min(boost);
@@ -107,11 +107,11 @@ impl Spreads {
 }
 
 /// Without targets every value is to have the same number.
-fn even(property: &mut Property, value: usize) -> f64 {
+fn even(property: &mut Property, value_id: usize) -> f64 {
     let Some((min, max)) = property.extremes() else {
         return 0.0;
     };
-    let here = property.used(value);
+    let here = property.used(value_id);
     if here != min {
         (min - here) as f64 / min as f64
     } else if min == max {

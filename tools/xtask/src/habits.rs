@@ -410,10 +410,10 @@ mod tests {
     #[test]
     fn what_a_read_sees_of_many_rows_it_asks_for() {
         for line in [
-            "for row in read.view.one().scan::<Jobs>(Scan::all()) {}",
-            "let view = read.view.one();\nfor row in view.by_index::<JobsByType>(kind) {}",
-            "let rows = read\n.view\n.one()\n.by_index_scan::<JobsByType>(scan);",
-            "let rows = View::scan(read.view.one(), scan);",
+            "for row in read.view.unfiltered().scan::<Jobs>(Scan::all()) {}",
+            "let view = read.view.unfiltered();\nfor row in view.by_index::<JobsByType>(kind) {}",
+            "let rows = read\n.view\n.unfiltered()\n.by_index_scan::<JobsByType>(scan);",
+            "let rows = View::scan(read.view.unfiltered(), scan);",
         ] {
             let found = |path: &str| measure(path, line).problems.len();
             assert_eq!(found("src/http/jobs/list.rs"), 1, "{line}");

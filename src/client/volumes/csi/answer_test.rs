@@ -98,7 +98,7 @@ async fn csi_05_a_plugin_that_makes_used_volumes_no_larger_is_not_asked_to() {
     expand(true).await.unwrap();
     assert_eq!(count(), 1, "others are called");
     let mut offline = found(true);
-    offline.features.plugin.offline = true;
+    offline.features.plugin.offline_expansion_only = true;
     world
         .register(&csi, "plug", PluginKind::Monolith, offline)
         .await;

@@ -93,7 +93,7 @@ fn controller(found: &PluginProbe) -> CsiControllerInfo {
         supports_read_only_attach: can.read_only_attach,
         supports_expand: can.expand,
         supports_list_volumes_attached_nodes: can.list_volumes_attached_nodes,
-        supports_condition: can.condition,
+        supports_condition: can.volume_condition,
         supports_get: can.get,
     }
 }
@@ -114,6 +114,6 @@ fn node(found: &PluginProbe) -> CsiNodeInfo {
         requires_node_stage_volume: can.stage,
         supports_stats: can.stats,
         supports_expand: can.expand,
-        supports_condition: can.condition,
+        supports_condition: can.volume_condition,
     }
 }

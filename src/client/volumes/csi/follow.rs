@@ -141,7 +141,7 @@ pub(super) async fn look(
     now: i64,
 ) -> Result<PluginProbe, String> {
     let (controller, node) = (kind.has(CsiPart::Controller), kind.has(CsiPart::Node));
-    let requested = async {
+    let probing = async {
         if !plugin.is_ready().await? {
             return Ok(None);
         }
@@ -153,7 +153,7 @@ pub(super) async fn look(
         };
         Ok::<_, CallError>(Some((identity, features, node)))
     };
-    let answered = requested.await.map_err(|error| error.to_string())?;
+    let answered = probing.await.map_err(|error| error.to_string())?;
     let (identity, features, node) = answered.ok_or("the plugin says that it is not ready")?;
     Ok(PluginProbe {
         identity: Some(identity),

@@ -56,11 +56,11 @@ impl Csi {
         let mut taken = futures_util::stream::iter(each).buffer_unordered(AT_ONCE);
         let mut left = false;
         let plugin = &live.instance.plugin;
-        let reported = |error: MountError| tracing::warn!(plugin, "volumes are left: {error}");
+        let logged = |error: MountError| tracing::warn!(plugin, "volumes are left: {error}");
         while let Some(taken) = taken.next().await {
-            left |= !taken.map_err(reported).unwrap_or(false);
+            left |= !taken.map_err(logged).unwrap_or(false);
         }
-        left | marks.failed.map(reported).is_some()
+        left | marks.failed.map(logged).is_some()
     }
 
     /// Takes one back; whether it is.

@@ -14,8 +14,8 @@ use super::testing::{World, call, detaching, found, left, seen};
 use super::*;
 use crate::clock::SECOND;
 use drover_error::{Code, Refusal};
+use drover_rpc::client_calls::Unanswered;
 use drover_rpc::csi::*;
-use drover_rpc::requested::Unanswered;
 
 const VOLUME: &str = "vol";
 

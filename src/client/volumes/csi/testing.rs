@@ -24,7 +24,7 @@ use drover_base::clock::unix_nanos;
 use drover_error::Refusal;
 use drover_rpc::Rpc;
 use drover_rpc::csi::*;
-use drover_rpc::duplex::{Duplex, Pace};
+use drover_rpc::duplex::{Duplex, Keepalive};
 use drover_rpc::methods::WriteResponse;
 use drover_rpc::service::{Call, Dispatch};
 
@@ -109,7 +109,7 @@ impl Dispatch for Front {
         async move { servers.called(&name, &body).await }.boxed()
     }
 
-    fn streams(&self, _: &str) -> Option<Pace> {
+    fn streams(&self, _: &str) -> Option<Keepalive> {
         None
     }
 

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use super::HostVolumes;
 use drover_error::Refusal;
 use drover_rpc::csi::Done;
-use drover_rpc::duplex::{Duplex, Pace};
+use drover_rpc::duplex::{Duplex, Keepalive};
 use drover_rpc::host_volume::{
     ClientHostVolumeCreate, ClientHostVolumeCreateRequest, ClientHostVolumeCreateResponse,
     ClientHostVolumeDelete, ClientHostVolumeDeleteRequest, ClientHostVolumeDeleteResponse,
@@ -90,7 +90,7 @@ impl<S: Dispatch> Dispatch for Beside<S> {
         self.of(name).dispatch(name, call, body)
     }
 
-    fn streams(&self, name: &str) -> Option<Pace> {
+    fn streams(&self, name: &str) -> Option<Keepalive> {
         self.of(name).streams(name)
     }
 

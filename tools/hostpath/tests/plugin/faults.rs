@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use drover_csi::{Cause, Code, Standing};
+use drover_csi::{Cause, Code, RetryDecision};
 use serde_json::{Value, json};
 
 use crate::support::{Caller, Running};
@@ -47,7 +47,7 @@ async fn it_fails_for_one_volume_only_and_after_the_work_was_done() {
     ]));
     calls.attach(&two, "one").await.unwrap();
     let lost = calls.attach(&one, "one").await.unwrap_err();
-    assert_eq!(lost.standing(), Standing::Again);
+    assert_eq!(lost.retry_decision(), RetryDecision::Retry);
     running.faults(&json!([]));
     let state = std::fs::read_to_string(running.path("state/state.json")).unwrap();
     let state: Value = serde_json::from_str(&state).unwrap();
@@ -63,7 +63,7 @@ async fn it_hangs_and_is_slow() {
     let calls = Caller::new(running.plugin());
     running.faults(&json!([{"call": "CreateVolume", "times": 1, "do": "hang"}]));
     let error = calls.create("one").await.unwrap_err();
-    assert_eq!(error.standing(), Standing::Again, "{error}");
+    assert_eq!(error.retry_decision(), RetryDecision::Retry, "{error}");
     // A call that hangs holds up no other.
     calls.create("two").await.unwrap();
     running.faults(&json!([{"call": "*", "do": {"slow": {"ms": 120}}}]));
@@ -125,7 +125,7 @@ async fn it_dies_before_and_after_the_work_and_counts_across_its_death() {
             {"call": "CreateVolume", "times": 1, "when": when, "do": "die"}
         ]));
         let error = calls.create(when).await.unwrap_err();
-        assert_eq!(error.standing(), Standing::Again, "{error}");
+        assert_eq!(error.retry_decision(), RetryDecision::Retry, "{error}");
         running.again();
         let state = std::fs::read_to_string(running.path("state/state.json")).unwrap();
         let state: Value = serde_json::from_str(&state).unwrap();

@@ -7,7 +7,7 @@ use drover_csi::proto::{
     self, CapacityRange, ControllerExpandVolumeRequest, CreateSnapshotRequest, CreateVolumeRequest,
     DeleteVolumeRequest, VolumeContentSource,
 };
-use drover_csi::{CallError, Cause, Code, Standing};
+use drover_csi::{CallError, Cause, Code, RetryDecision};
 
 use crate::support::{Caller, Running, folder};
 
@@ -114,7 +114,7 @@ async fn taken_back(running: &Running, calls: &Caller, id: &str) {
             .expect("as the test needs it");
     }
     let gone = calls.unpublish(&id, &target).await.expect_err("it is gone");
-    assert_eq!(gone.standing(), Standing::Done);
+    assert_eq!(gone.retry_decision(), RetryDecision::AlreadyDone);
 }
 
 #[tokio::test]
@@ -180,7 +180,7 @@ async fn what_grows_while_nobody_has_it_grows_then_and_only_then() {
     let running = Running::start(&["--links", "--offline"]);
     let calls = Caller::new(running.patient());
     let reported = calls.plugin.features(true, true).await.unwrap();
-    assert!(reported.plugin.offline);
+    assert!(reported.plugin.offline_expansion_only);
     let id = calls.create("one").await.unwrap();
     let grow = || {
         calls

@@ -139,7 +139,7 @@ impl Csi {
         requested: ControllerExpandVolumeRequest,
     ) -> Result<ControllerExpandVolumeResponse, Refusal> {
         let live = self.controller(&requested.plugin_id).await?;
-        if requested.in_use && live.found.features.plugin.offline {
+        if requested.in_use && live.found.features.plugin.offline_expansion_only {
             let text = format!(
                 "plugin \"{}\" makes volumes larger only while nobody has them",
                 requested.plugin_id

@@ -9,7 +9,7 @@ mod node;
 
 use std::sync::Arc;
 
-use drover_csi::{CallError, Standing};
+use drover_csi::{CallError, RetryDecision};
 
 use super::Csi;
 use drover_error::{Code, Refusal};
@@ -19,11 +19,11 @@ use drover_rpc::service::{Access, Service};
 /// The text about a step that failed (PLG-10): the call, and the plugin's own text. What was tried
 /// with it the server says, whose step it is (EV-18).
 fn failed(error: &CallError) -> Refusal {
-    let code = match error.standing() {
+    let code = match error.retry_decision() {
         // It may still be done, or another one is under way.
-        Standing::Again if !error.has_ended() => Code::Timeout,
-        Standing::Again => Code::Unavailable,
-        Standing::Refused | Standing::Done => Code::Refused,
+        RetryDecision::Retry if !error.has_ended() => Code::Timeout,
+        RetryDecision::Retry => Code::Unavailable,
+        RetryDecision::Permanent | RetryDecision::AlreadyDone => Code::Refused,
     };
     Refusal::new(code, error.to_string())
 }
@@ -31,7 +31,7 @@ fn failed(error: &CallError) -> Refusal {
 /// What is undone already is undone (CSI-34).
 fn undone(answer: Result<(), CallError>) -> Result<Done, Refusal> {
     match answer {
-        Err(error) if error.standing() != Standing::Done => Err(failed(&error)),
+        Err(error) if error.retry_decision() != RetryDecision::AlreadyDone => Err(failed(&error)),
         _ => Ok(Done::default()),
     }
 }

@@ -159,7 +159,7 @@ impl Plugins {
             requested.requested_capacity_max_bytes.to_string(),
         );
         let parameters = parameters(&requested.parameters);
-        let reported = [
+        let variables = [
             ("DHV_VOLUME_ID", requested.id.as_str()),
             ("DHV_VOLUME_NAME", &requested.name),
             ("DHV_NAMESPACE", &requested.namespace),
@@ -167,7 +167,7 @@ impl Plugins {
             ("DHV_CAPACITY_MAX_BYTES", &most),
             ("DHV_PARAMETERS", &parameters),
         ];
-        let answer = self.run(file, "create", &reported, WORK).await?;
+        let answer = self.run(file, "create", &variables, WORK).await?;
         let made: Made = decode(file, &answer)?;
         let wrong = match made.path.as_str() {
             path if !path.starts_with('/') => Some("no absolute path"),
@@ -195,14 +195,14 @@ impl Plugins {
             HostPlugin::File(file) => file,
         };
         let parameters = parameters(&requested.parameters);
-        let reported = [
+        let variables = [
             ("DHV_VOLUME_ID", requested.id.as_str()),
             ("DHV_VOLUME_NAME", &requested.name),
             ("DHV_NAMESPACE", &requested.namespace),
             ("DHV_CREATED_PATH", &requested.host_path),
             ("DHV_PARAMETERS", &parameters),
         ];
-        self.run(file, "delete", &reported, WORK).await?;
+        self.run(file, "delete", &variables, WORK).await?;
         Ok(())
     }
 }

@@ -32,7 +32,7 @@ impl Plugins {
         &self,
         file: &Path,
         operation: &str,
-        reported: &[(&str, &str)],
+        variables: &[(&str, &str)],
         limit: Duration,
     ) -> Result<Vec<u8>, PluginError> {
         let path = std::env::var_os("PATH").unwrap_or_else(|| OsString::from(PATH));
@@ -46,7 +46,7 @@ impl Plugins {
             .env("DHV_PLUGIN_DIR", &self.folder)
             .env("DHV_NODE_ID", &self.node.0)
             .env("DHV_NODE_POOL", &self.node.1)
-            .envs(reported.iter().copied())
+            .envs(variables.iter().copied())
             .current_dir("/")
             .stdin(Stdio::null())
             .process_group(0)

@@ -16,7 +16,7 @@ use drover::proposer::decided::{Decided, PendingOutcome, Propose};
 use drover::proposer::{Committed, Origin};
 use drover::reactors::runner::{Board, Context, Reactor, start};
 use drover::reactors::volume_watcher::VolumeWatcher;
-use drover::rpc::requested::{Reach, Unanswered};
+use drover::rpc::client_calls::{Reach, Unanswered};
 use drover::volumes::{VolumeStore, Volumes};
 use drover_benchkit::{Line, sample, usage};
 use drover_events::alloc::{AllocsUpdatedByClient, ClientAllocUpdate};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use super::runner::{RunnerShared, reported_each};
+use super::runner::{RunnerShared, outcome_of_each};
 use crate::alloc_runner::ControlError;
 use crate::drivers::TaskError;
 
@@ -49,7 +49,7 @@ impl RestartRequests {
                 return if ends.is_empty() {
                     Ok(())
                 } else {
-                    reported_each(ends)
+                    outcome_of_each(ends)
                 };
             }
             if timeout_at(until, steps.changed()).await.is_err() {

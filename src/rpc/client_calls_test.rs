@@ -4,19 +4,19 @@ use std::time::Duration;
 use drover_testkit::LONG;
 use tokio::time::timeout;
 
+use super::client_calls::{Head, METHOD, Unanswered, answer, call};
 use super::csi::{
     ControllerAttachVolume, ControllerAttachVolumeRequest, ControllerAttachVolumeResponse,
     NodeDetachVolume, NodeDetachVolumeRequest, Secrets,
 };
-use super::duplex::{Duplex, Pace};
-use super::requested::{Head, METHOD, Unanswered, answer, call};
+use super::duplex::{Duplex, Keepalive};
 use super::service::{Access, Call, Dispatch, Service};
 use super::sessions::{Dial, SessionRequest, Sessions};
 use drover_error::{Code, Refusal};
 
 /// A client that answers every session by these handlers.
 fn client(sessions: &Arc<Sessions>, handlers: Option<Arc<dyn Dispatch>>) {
-    let (near, far) = Duplex::pair(Pace::STANDING);
+    let (near, far) = Duplex::pair(Keepalive::STANDING);
     sessions.hold("n1", far);
     let sessions = Arc::clone(sessions);
     tokio::spawn(async move {
@@ -25,12 +25,12 @@ fn client(sessions: &Arc<Sessions>, handlers: Option<Arc<dyn Dispatch>>) {
             outflow: _open,
         } = near;
         while let Ok(dial) = inflow.message::<Dial>().await {
-            let (mut here, there) = Duplex::pair(Pace::SESSION);
-            let requested = SessionRequest {
+            let (mut here, there) = Duplex::pair(Keepalive::SESSION);
+            let request = SessionRequest {
                 node_id: "n1".to_owned(),
                 session: dial.session,
             };
-            sessions.join(&requested, there).unwrap();
+            sessions.join(&request, there).unwrap();
             let handlers = handlers.clone();
             tokio::spawn(async move {
                 let head: Head = here.inflow.message().await.unwrap();
@@ -45,19 +45,16 @@ fn handlers() -> Arc<dyn Dispatch> {
     let service = Service::new(Arc::new(()))
         .method::<ControllerAttachVolume, _, _>(
             Access::Server,
-            async |_, _: Call, requested: ControllerAttachVolumeRequest| {
-                assert_eq!(requested.secrets.0["password"], "canary");
+            async |_, _: Call, request: ControllerAttachVolumeRequest| {
+                assert_eq!(request.secrets.0["password"], "canary");
                 Ok(ControllerAttachVolumeResponse {
-                    publish_context: [("device", requested.volume_id)].into(),
+                    publish_context: [("device", request.volume_id)].into(),
                 })
             },
         )
         .method::<NodeDetachVolume, _, _>(
             Access::Server,
-            async |_, _: Call, requested: NodeDetachVolumeRequest| match requested
-                .volume_id
-                .as_str()
-            {
+            async |_, _: Call, request: NodeDetachVolumeRequest| match request.volume_id.as_str() {
                 "slow" => std::future::pending().await,
                 "busy" => Err(Refusal::new(Code::Unavailable, "NodeUnpublishVolume: busy")),
                 _ => Err(Refusal::by_rule("NodeUnpublishVolume: never")),
@@ -67,11 +64,11 @@ fn handlers() -> Arc<dyn Dispatch> {
 }
 
 async fn detach(sessions: &Arc<Sessions>, volume: &str, limit: Duration) -> Unanswered {
-    let requested = NodeDetachVolumeRequest {
+    let request = NodeDetachVolumeRequest {
         volume_id: volume.to_owned(),
         ..NodeDetachVolumeRequest::default()
     };
-    let answered = call::<NodeDetachVolume>(sessions, "n1", &requested, limit);
+    let answered = call::<NodeDetachVolume>(sessions, "n1", &request, limit);
     let answered = timeout(LONG, answered).await.expect("it ends");
     answered.unwrap_err()
 }
@@ -80,13 +77,13 @@ async fn detach(sessions: &Arc<Sessions>, volume: &str, limit: Duration) -> Unan
 async fn plg_09_a_client_answers_what_a_server_asks_it_in_a_session() {
     let sessions = Arc::new(Sessions::default());
     client(&sessions, Some(handlers()));
-    let requested = ControllerAttachVolumeRequest {
+    let request = ControllerAttachVolumeRequest {
         volume_id: "vol".to_owned(),
         secrets: Secrets([("password".to_owned(), "canary".to_owned())].into()),
         ..ControllerAttachVolumeRequest::default()
     };
-    assert!(!format!("{requested:?}").contains("canary"));
-    let answered = call::<ControllerAttachVolume>(&sessions, "n1", &requested, LONG);
+    assert!(!format!("{request:?}").contains("canary"));
+    let answered = call::<ControllerAttachVolume>(&sessions, "n1", &request, LONG);
     let answered = timeout(LONG, answered).await.unwrap().unwrap();
     assert_eq!(answered.publish_context["device"], "vol");
 }

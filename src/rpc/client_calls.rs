@@ -104,11 +104,11 @@ pub trait Reach: Send + Sync {
 pub async fn call<R: Rpc>(
     reach: &dyn Reach,
     node: &str,
-    requested: &R::Req,
+    request: &R::Req,
     limit: Duration,
 ) -> Result<R::Res, Unanswered> {
     let unreadable = |error: super::RpcError| Unanswered::Refused(error.into());
-    let body = wire::encode(requested).map_err(unreadable)?;
+    let body = wire::encode(request).map_err(unreadable)?;
     let answer = reach.ask(node, R::NAME, body, limit).await?;
     let broken = |error: super::RpcError| Unanswered::Unsure(error.to_string());
     wire::decode(&answer).map_err(broken)
@@ -143,14 +143,14 @@ async fn within(
     node: &str,
     method: &str,
     limit: Duration,
-    requested: impl Future<Output = Result<Bytes, Unanswered>>,
+    answer: impl Future<Output = Result<Bytes, Unanswered>>,
 ) -> Result<Bytes, Unanswered> {
     let late = |_| {
         Unanswered::Unsure(format!(
             "node {node:?} did not answer {method} within {limit:?}"
         ))
     };
-    timeout(limit, requested).await.map_err(late)?
+    timeout(limit, answer).await.map_err(late)?
 }
 
 /// Calls the client of this process.

@@ -20,7 +20,7 @@ struct Leader {
     permits: Semaphore,
 }
 
-async fn leader(permits: usize) -> (Arc<Leader>, RpcServer, LeaderPlace) {
+async fn leader(permits: usize) -> (Arc<Leader>, RpcServer, LeaderLocation) {
     let leader = Arc::new(Leader {
         calls: AtomicUsize::new(0),
         permits: Semaphore::new(permits),
@@ -35,14 +35,14 @@ async fn leader(permits: usize) -> (Arc<Leader>, RpcServer, LeaderPlace) {
     let service = service.stream::<ServerForward, _, _>(Access::Public, takes);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let rpc = serve(listener, Arc::new(service), CallerLimits::default()).unwrap();
-    let place = LeaderPlace::There(rpc.addr().to_string());
+    let place = LeaderLocation::There(rpc.addr().to_string());
     (leader, rpc, place)
 }
 
 type Reaching = AbortOnDropHandle<Result<Option<Duplex>, (String, RpcError)>>;
 
-fn reach_leader(leader_place: &watch::Sender<LeaderPlace>, deadline: Duration) -> Reaching {
-    let whom = Whereabouts::watched(leader_place.subscribe(), LeaderPlace::clone);
+fn reach_leader(leader_place: &watch::Sender<LeaderLocation>, deadline: Duration) -> Reaching {
+    let whom = LeaderLocator::watched(leader_place.subscribe(), LeaderLocation::clone);
     AbortOnDropHandle::new(tokio::spawn(async move {
         let caller = Caller::network(Pool::new(1), Servers::default(), "");
         let request = ForwardRequest::default();
@@ -76,7 +76,7 @@ async fn a_slow_leader_is_called_once_and_reached() {
 async fn an_attempt_is_given_up_when_another_leads() {
     let (still, _rpc, there) = leader(0).await;
     let (next, _next, after) = leader(1).await;
-    for (new_place, times) in [(after, 1), (LeaderPlace::Here, 0)] {
+    for (new_place, times) in [(after, 1), (LeaderLocation::Here, 0)] {
         let leader_place = watch::Sender::new(there.clone());
         let reaching = reach_leader(&leader_place, LONG);
         let before = next.calls.load(Ordering::SeqCst);
@@ -84,7 +84,7 @@ async fn an_attempt_is_given_up_when_another_leads() {
         still.calls.store(0, Ordering::SeqCst);
         leader_place.send_replace(new_place.clone());
         let reached = reaching.await.unwrap().unwrap();
-        assert_eq!(reached.is_none(), new_place == LeaderPlace::Here);
+        assert_eq!(reached.is_none(), new_place == LeaderLocation::Here);
         assert_eq!(next.calls.load(Ordering::SeqCst) - before, times);
     }
 }
@@ -94,7 +94,7 @@ async fn who_leads_is_waited_for_while_there_is_time() {
     /// As good as nothing.
     const SHORT: Duration = Duration::from_millis(20);
     let (next, _rpc, place) = leader(1).await;
-    let leader_place = watch::Sender::new(LeaderPlace::Unknown);
+    let leader_place = watch::Sender::new(LeaderLocation::Unknown);
     let reached = reach_leader(&leader_place, SHORT).await.unwrap().unwrap();
     assert!(reached.is_none());
     let reaching = reach_leader(&leader_place, LONG);
@@ -110,7 +110,7 @@ async fn who_leads_is_waited_for_while_there_is_time() {
 async fn who_does_not_answer_is_named() {
     const SHORT: Duration = Duration::from_millis(20);
     let nobody = format!("127.0.0.1:{}", drover_testkit::free_port().unwrap());
-    let leader_place = watch::Sender::new(LeaderPlace::There(nobody.clone()));
+    let leader_place = watch::Sender::new(LeaderLocation::There(nobody.clone()));
     let (addr, error) = reach_leader(&leader_place, SHORT)
         .await
         .unwrap()

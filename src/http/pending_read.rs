@@ -36,12 +36,12 @@ const VIEW_LIFE: Duration = match cfg!(test) {
 /// Pieces that wait to be sent.
 const AHEAD: usize = 2;
 
-/// Queries about the past at a time: a caller of many holds up callers of some, but no list and no
-/// caller whose rights have to be looked up.
-static REPORTED: Semaphore = Semaphore::const_new(4);
+/// Reads of what happened ([`Watched::History`]) at a time: a caller of many holds up callers of
+/// some, but no list and no caller whose rights have to be looked up.
+static HISTORY_READS: Semaphore = Semaphore::const_new(4);
 
-/// A request, and how it is answered.
-pub(super) struct RequestTrace {
+/// A read that is to be answered: its request, and how it is read.
+pub(super) struct PendingRead {
     /// The server.
     pub(super) api: Arc<Api>,
     pub(super) request: Arc<Request>,
@@ -55,7 +55,7 @@ pub(super) struct RequestTrace {
     pub(super) run: Reader,
 }
 
-impl RequestTrace {
+impl PendingRead {
     fn read<'a>(&'a self, who: &Arc<Identity>, options: &'a ReadOptions, view: View) -> Read<'a> {
         Read {
             api: &self.api,
@@ -102,15 +102,14 @@ impl RequestTrace {
     }
 
     async fn of_past(self: &Arc<Self>) -> Result<Answer, Refusal> {
-        let requested = Arc::clone(self);
+        let pending = Arc::clone(self);
         let space = self.request.space_to_decode().await?;
         let (answer, view, time) = self
             .reading(move || {
                 let _space = space;
-                let (view, time) = past::view(&requested.api, &requested.request.query)?;
-                let who = &requested.request.identity;
-                let answer =
-                    requested.run(&requested.read(who, &requested.options, view.clone()))?;
+                let (view, time) = past::view(&pending.api, &pending.request.query)?;
+                let who = &pending.request.identity;
+                let answer = pending.run(&pending.read(who, &pending.options, view.clone()))?;
                 Ok::<_, Refusal>((answer, view, time))
             })
             .await??;
@@ -121,14 +120,14 @@ impl RequestTrace {
             .header(past::TIME_HEADER, time.to_string()))
     }
 
-    /// Waits until what is requested is beyond the index, or time is over.
+    /// Waits until what is read has changed since the index, or time is over.
     async fn changed(self: &Arc<Self>) -> Result<Answer, Refusal> {
         let (api, options) = (&self.api, &self.options);
         let deadline = tokio::time::Instant::now() + wait_time(options.wait());
         let interests: SmallVec<[Interest; 2]> = match self.watched {
             Watched::Tables(tables) => tables.iter().map(|t| Interest::Table(*t)).collect(),
             Watched::Rows(named) | Watched::Within(_, named) => named(&self.request)?,
-            Watched::Nothing | Watched::Reported | Watched::Now => SmallVec::new(),
+            Watched::Nothing | Watched::History | Watched::Now => SmallVec::new(),
         };
         let mut who = Arc::clone(&self.request.identity);
         // A caller that may not see it does not wait for it either.
@@ -165,11 +164,11 @@ impl RequestTrace {
         if !self.access.has_rule() || who.is_management() {
             return Ok(());
         }
-        let (requested, who) = (Arc::clone(self), Arc::clone(who));
+        let (pending, who) = (Arc::clone(self), Arc::clone(who));
         let ask = move || {
-            requested
+            pending
                 .access
-                .admit_object(&requested.read(&who, &requested.options, view))
+                .admit_object(&pending.read(&who, &pending.options, view))
         };
         reading(ask).await?
     }
@@ -180,13 +179,13 @@ impl RequestTrace {
             return found(self, &self.read(who, &self.options, view));
         }
         loop {
-            let (requested, caller, seen) = (Arc::clone(self), Arc::clone(who), view.clone());
+            let (pending, caller, seen) = (Arc::clone(self), Arc::clone(who), view.clone());
             let space = self.request.space_to_decode().await?;
             let read = move || {
                 let _space = &space;
                 found(
-                    &requested,
-                    &requested.read(&caller, &requested.options, seen.clone()),
+                    &pending,
+                    &pending.read(&caller, &pending.options, seen.clone()),
                 )
             };
             let mut answer = match self.is_quick() {
@@ -207,13 +206,13 @@ impl RequestTrace {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Refusal> {
         match self.watched {
-            Watched::Reported => in_turn(&REPORTED, work).await,
+            Watched::History => in_turn(&HISTORY_READS, work).await,
             _ => reading(work).await,
         }
     }
 
-    /// Whether one thing is requested, and nothing is worked out about it: a list that is kept
-    /// ready was looked for before, and one that is not is made elsewhere.
+    /// Whether one thing is read, and nothing is worked out about it: a list that is kept ready was
+    /// looked for before, and one that is not is made elsewhere.
     fn is_quick(&self) -> bool {
         let one = matches!(self.watched, Watched::Rows(_));
         one && self.request.body.is_empty() && self.options.is_plain()
@@ -240,12 +239,12 @@ impl RequestTrace {
         view: View,
         from: String,
     ) -> Result<Answer, Refusal> {
-        let (requested, who) = (Arc::clone(self), Arc::clone(who));
+        let (pending, who) = (Arc::clone(self), Arc::clone(who));
         let space = self.request.space_to_decode().await?;
         reading(move || {
             let _space = space;
-            let options = requested.options.going_on(from);
-            requested.run(&requested.read(&who, &options, view))
+            let options = pending.options.going_on(from);
+            pending.run(&pending.read(&who, &options, view))
         })
         .await?
     }
@@ -254,7 +253,7 @@ impl RequestTrace {
 /// Sends a list part by part. It is rendered as it is taken: a caller that reads slowly holds a
 /// part of it and, after a while, no view. If it cannot be read to its end, the transfer is cut.
 async fn go_on(
-    requested: Arc<RequestTrace>,
+    pending: Arc<PendingRead>,
     view: View,
     mut pieces: Vec<Bytes>,
     mut from: String,
@@ -289,7 +288,7 @@ async fn go_on(
         }
         let view = match &held {
             Some((view, at)) if at.elapsed() < VIEW_LIFE => view.clone(),
-            _ => match requested.api.projections.view().as_of(index, time) {
+            _ => match pending.api.projections.view().as_of(index, time) {
                 Some(view) => {
                     held = Some((view.clone(), Instant::now()));
                     view
@@ -298,18 +297,13 @@ async fn go_on(
             },
         };
         // What the caller may do may be another thing by now.
-        let now = front::identity(&requested.api, &requested.request).await;
-        let now = now.and_then(|now| {
-            requested
-                .access
-                .admit(&requested.request, &now)
-                .map(|()| now)
-        });
+        let now = front::identity(&pending.api, &pending.request).await;
+        let now = now.and_then(|now| pending.access.admit(&pending.request, &now).map(|()| now));
         let who = match now {
             Ok(now) => now,
             Err(error) => return tracing::info!(%error, "a list is cut with the right to it"),
         };
-        match requested.part(&who, view, std::mem::take(&mut from)).await {
+        match pending.part(&who, view, std::mem::take(&mut from)).await {
             Ok(mut part) => {
                 match part.rest.take() {
                     Some(rest) => from = rest,
@@ -327,21 +321,21 @@ async fn go_on(
 ///
 /// No index runs backwards: after a restore a row may have an older one than it had, and the
 /// answer's is that of the epoch's first event then.
-fn found(requested: &RequestTrace, read: &Read<'_>) -> Result<Answer, Refusal> {
+fn found(pending: &PendingRead, read: &Read<'_>) -> Result<Answer, Refusal> {
     let begin = read.api.log.epoch().first_index;
-    let error = match requested.run(read) {
+    let error = match pending.run(read) {
         Err(error) if error.code == Code::NotFound => error,
         other => return other.map(|answer| answer.not_below(begin)),
     };
-    let tables: SmallVec<[u16; 2]> = match requested.watched {
-        Watched::Nothing | Watched::Reported | Watched::Now => return Err(error),
+    let tables: SmallVec<[u16; 2]> = match pending.watched {
+        Watched::Nothing | Watched::History | Watched::Now => return Err(error),
         Watched::Tables(tables) | Watched::Within(tables, _) => tables.into(),
         Watched::Rows(named) => {
             let named = named(read.request)?;
             named.iter().filter_map(|row| row.of_table()).collect()
         }
     };
-    Ok(Answer::from(error).at(table_index(read.view.one(), &tables)))
+    Ok(Answer::from(error).at(table_index(read.view.unfiltered(), &tables)))
 }
 
 fn wait_time(nanos: i64) -> Duration {
@@ -452,8 +446,8 @@ mod tests {
         eventually("all to wait", LONG, all).await.unwrap();
         assert_eq!(h.get("/v1/job/none").await.status, 404, "others are served");
         MADE.close();
-        for requested in waiting {
-            assert_eq!(requested.await.unwrap().status(), 200);
+        for answered in waiting {
+            assert_eq!(answered.await.unwrap().status(), 200);
         }
         h.stop().await;
     }

@@ -1,4 +1,4 @@
-//! The way to a server that changes: the leader.
+//! The way to the leader, which may be another server at any time.
 //!
 //! The leader may be this server, another one, or unknown for a while. An attempt at one takes as
 //! long as there is time, and is given up only when another server leads: one that is slow is
@@ -17,7 +17,7 @@ use super::{RpcError, Streaming};
 
 /// Where the leader is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LeaderPlace {
+pub enum LeaderLocation {
     Here,
     /// At this address, `host:port`.
     There(String),
@@ -25,25 +25,25 @@ pub enum LeaderPlace {
     Unknown,
 }
 
-/// Says where the leader is, and when that changes.
-pub struct Whereabouts {
-    now: Box<dyn Fn() -> LeaderPlace + Send + Sync>,
-    moved: Box<dyn Fn(LeaderPlace) -> BoxFuture<'static, ()> + Send + Sync>,
+/// Finds where the leader is, and when that changes.
+pub struct LeaderLocator {
+    now: Box<dyn Fn() -> LeaderLocation + Send + Sync>,
+    moved: Box<dyn Fn(LeaderLocation) -> BoxFuture<'static, ()> + Send + Sync>,
 }
 
-impl Whereabouts {
-    /// Of the server that `place` finds in what is watched.
+impl LeaderLocator {
+    /// Of the leader that `location` finds in what is watched.
     pub fn watched<T: Send + Sync + 'static>(
         watched: watch::Receiver<T>,
-        place: fn(&T) -> LeaderPlace,
+        location: fn(&T) -> LeaderLocation,
     ) -> Self {
         let looked_at = watched.clone();
         Self {
-            now: Box::new(move || place(&looked_at.borrow())),
+            now: Box::new(move || location(&looked_at.borrow())),
             moved: Box::new(move |from| {
                 let mut watched = watched.clone();
                 async move {
-                    let moved = watched.wait_for(|seen| place(seen) != from);
+                    let moved = watched.wait_for(|seen| location(seen) != from);
                     let is_over = moved.await.is_err();
                     if is_over {
                         // The sender is gone: the leader stays where it was.
@@ -56,12 +56,12 @@ impl Whereabouts {
     }
 
     /// Where the leader is now.
-    pub fn now(&self) -> LeaderPlace {
+    pub fn now(&self) -> LeaderLocation {
         (self.now)()
     }
 
     /// Ready once the leader is not there any more.
-    async fn moved(&self, from: &LeaderPlace) {
+    async fn moved(&self, from: &LeaderLocation) {
         (self.moved)(from.clone()).await;
     }
 }
@@ -75,7 +75,7 @@ impl Caller {
     /// gave it.
     pub async fn reach_whom<R: Streaming>(
         &self,
-        whom: &Whereabouts,
+        whom: &LeaderLocator,
         request: &R::Req,
         deadline: Duration,
     ) -> Result<Option<Duplex>, (String, RpcError)> {
@@ -85,12 +85,12 @@ impl Caller {
             let left = end.saturating_duration_since(Instant::now());
             let place = whom.now();
             let addr = match &place {
-                LeaderPlace::Here => return Ok(None),
-                LeaderPlace::Unknown => match timeout(left, whom.moved(&place)).await {
+                LeaderLocation::Here => return Ok(None),
+                LeaderLocation::Unknown => match timeout(left, whom.moved(&place)).await {
                     Ok(()) => continue,
                     Err(_) => return Ok(None),
                 },
-                LeaderPlace::There(addr) => addr.clone(),
+                LeaderLocation::There(addr) => addr.clone(),
             };
             let there = self.at(&addr);
             let opened = tokio::select! {
@@ -119,5 +119,5 @@ impl Caller {
 }
 
 #[cfg(test)]
-#[path = "whereabouts_test.rs"]
+#[path = "leader_locator_test.rs"]
 mod tests;
