@@ -54,7 +54,7 @@ pub fn open(
     let invalid = |why| io::Error::new(io::ErrorKind::InvalidInput, why);
     fingerprint::network::check(&settings.client).map_err(invalid)?;
     make_path(&settings.alloc_dir)?;
-    make_private(&settings.state_dir)?;
+    make_state_dir(&settings.state_dir)?;
     let ids = NodeIds::load(&settings.state_dir)?;
     let (journal, report) = LogJournal::open(&settings.state_dir.join("journal"))?;
     tracing::debug!(?report, "opened the client's journal");
@@ -160,7 +160,15 @@ fn drivers(settings: &ClientSettings) -> io::Result<Registry> {
     Ok(Registry::new(all, options))
 }
 
-/// The node's secret lies there, and the environments of tasks with theirs.
+/// The node's secret lies there. Who may pass through one that is there was decided before: the
+/// directories of allocations may lie in it.
+fn make_state_dir(path: &Path) -> io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true).mode(0o700).create(path)
+}
+
+/// The environments of tasks lie there, with their secrets.
 fn make_private(path: &Path) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     std::fs::create_dir_all(path)?;

@@ -169,3 +169,21 @@ async fn the_directory_of_allocations_is_there_before_the_first_of_them() {
     let mode = std::fs::metadata(alloc_dir).unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o711, "tasks may pass");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_state_directory_is_private_where_it_is_new_and_stays_as_it_is_otherwise() {
+    let (tmp, servers) = (tempfile::tempdir().unwrap(), Pretended::silent());
+    let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o7777;
+    for (name, before, after) in [("new", None, 0o700), ("there", Some(0o711), 0o711)] {
+        let settings = settings(&tmp.path().join(name));
+        let state_dir = settings.state_dir.clone();
+        if let Some(before) = before {
+            std::fs::create_dir_all(&state_dir).unwrap();
+            let before = std::fs::Permissions::from_mode(before);
+            std::fs::set_permissions(&state_dir, before).unwrap();
+        }
+        let _client = open(settings, |_| servers.caller()).unwrap();
+        assert_eq!(mode(&state_dir), after, "{name}");
+        assert_eq!(mode(&state_dir.join("tasks")), 0o700, "{name}");
+    }
+}

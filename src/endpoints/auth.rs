@@ -161,6 +161,7 @@ fn denial(method: &str, actor: Actor) -> Received {
         actor,
         trace: String::new(),
         ran: None,
+        servers: Vec::new(),
         left_out: LeftOut::new(),
     }
 }

@@ -80,6 +80,11 @@ impl Query {
         pairs.filter_map(move |(at, (key, value))| (key == name).then_some((at, value.as_str())))
     }
 
+    /// Every value of a parameter; a handler may read them later.
+    pub(super) fn peek_all<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> {
+        self.seen(name).map(|(_, value)| value)
+    }
+
     /// The first value of a parameter, empty when absent; a handler may read it later.
     fn peek(&self, name: &str) -> &str {
         self.seen(name).next().map_or("", |(_, value)| value)

@@ -223,6 +223,16 @@ impl Request {
         query::namespace(&self.query)
     }
 
+    /// The addresses of the servers that it gives a client; none where it is about something else.
+    #[must_use]
+    pub(super) fn servers(&self) -> Vec<String> {
+        let reads = matches!(self.method, Method::GET | Method::HEAD);
+        match self.path == "/v1/agent/servers" && !reads {
+            true => self.query.peek_all("address").map(str::to_owned).collect(),
+            false => Vec::new(),
+        }
+    }
+
     /// The id of the request: the caller's, where it is sensible, else a new one.
     #[must_use]
     pub(super) fn id(&self) -> String {
@@ -301,6 +311,27 @@ mod tests {
             assert_eq!(id == given, kept, "{given:?}: {id:?}");
             assert!(kept || id.len() == 36, "a new one: {id:?}");
             assert_eq!(request.id(), id, "it stays");
+        }
+    }
+
+    #[test]
+    fn a_request_that_gives_a_client_servers_names_them_in_its_query() {
+        let query = "?address=10.0.0.1:4647&region=eu&address=b%3A4647";
+        for (method, path, named) in [
+            (
+                Method::PUT,
+                "/v1/agent/servers",
+                &["10.0.0.1:4647", "b:4647"][..],
+            ),
+            (Method::GET, "/v1/agent/servers", &[]),
+            (Method::PUT, "/v1/agent/reload", &[]),
+        ] {
+            let request = hyper::Request::builder().method(method);
+            let request = request.uri(format!("{path}{query}")).body(()).unwrap();
+            let request = Request::head(request.into_parts().0).unwrap();
+            assert_eq!(request.servers(), named);
+            let unread = request.query.ignored();
+            assert!(unread.contains(&"address".to_owned()), "{unread:?}");
         }
     }
 

@@ -41,6 +41,7 @@ fn class(method: &Method, path: &str) -> Option<Class> {
             Some(Class::Secret)
         }
         _ if reads && below("/v1/var/") => Some(Class::Secret),
+        _ if reads && below("/v1/agent/pprof/") => Some(Class::Secret),
         // A token that is changed is shown with its secret, as one that is read.
         _ if *method != Method::DELETE && below("/v1/acl/token/") => Some(Class::Secret),
         _ if below("/v1/client/fs/") => Some(Class::Files),
@@ -83,6 +84,7 @@ fn received_as(class: Class, request: &Request) -> Received {
         actor: request.identity.actor.clone(),
         trace: request.header("traceparent").unwrap_or_default().to_owned(),
         ran: None,
+        servers: request.servers(),
         left_out: LeftOut::new(),
     }
 }
@@ -279,6 +281,7 @@ mod tests {
             (Method::POST, "/v1/client/metadata", control),
             (Method::PUT, "/v1/agent/reload", control),
             (Method::POST, "/v1/agent/reload", control),
+            (Method::GET, "/v1/agent/pprof/cmdline", secret),
             (Method::GET, "/v1/agent/servers", None),
             (Method::PUT, "/v1/agent/servers", control),
             (Method::POST, "/v1/agent/servers", control),
@@ -412,6 +415,7 @@ mod tests {
             actor: Actor::default(),
             trace: String::new(),
             ran: None,
+            servers: Vec::new(),
             left_out: LeftOut::new(),
         };
         while log.records().unwrap().space() != DiskSpace::Full {

@@ -26,7 +26,7 @@ const LONGEST_TEXT: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
-    /// It reads a secret.
+    /// It reads a secret, or looks into a process that has some.
     Secret,
     /// It reads files or logs of an allocation.
     Files,
@@ -93,6 +93,9 @@ pub struct Received {
     /// The command that it runs beside a task, if the request is for one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ran: Option<Ran>,
+    /// The addresses of the servers that it gives a client, if the request is for that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<String>,
     /// For a denial: how many denials of strangers were not written since the last that was, by
     /// their addresses.
     #[serde(default, skip_serializing_if = "LeftOut::is_empty")]
@@ -111,24 +114,29 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// The same, cut to what is kept of a path: as many of the words as fit.
+    /// The same with long texts cut.
     fn cut(&self, cut: impl Fn(&str, usize) -> String) -> Self {
-        let mut left = LONGEST_PATH;
-        let mut command = Vec::new();
-        for word in &self.command {
-            if left == 0 {
-                command.push("…".to_owned());
-                break;
-            }
-            command.push(cut(word, left));
-            left = left.saturating_sub(word.len().max(1));
-        }
         Self {
             task: cut(&self.task, LONGEST_TEXT),
-            command,
+            command: cut_words(&self.command, &cut),
             tty: self.tty,
         }
     }
+}
+
+/// As many of the words as fit into what is kept of a path.
+fn cut_words(words: &[String], cut: impl Fn(&str, usize) -> String) -> Vec<String> {
+    let mut left = LONGEST_PATH;
+    let mut kept = Vec::new();
+    for word in words {
+        if left == 0 {
+            kept.push("…".to_owned());
+            break;
+        }
+        kept.push(cut(word, left));
+        left = left.saturating_sub(word.len().max(1));
+    }
+    kept
 }
 
 impl Received {
@@ -147,6 +155,7 @@ impl Received {
             actor: self.actor.clone(),
             trace: cut(&self.trace, LONGEST_TEXT),
             ran: self.ran.as_ref().map(|ran| ran.cut(cut)),
+            servers: cut_words(&self.servers, cut),
             left_out: self.left_out.clone(),
         }
     }

@@ -24,6 +24,7 @@ fn request(class: Class, path: &str, addr: &str) -> Received {
         },
         trace: String::new(),
         ran: None,
+        servers: Vec::new(),
         left_out: LeftOut::new(),
     }
 }
@@ -550,4 +551,27 @@ async fn mod_23_of_a_command_its_words_and_what_came_of_it_are_kept() {
     answer(&log, &request(Class::Files, "/v1/client/fs/ls/a", "a"), 200).await;
     let json = serde_json::to_value(&listed(&log, &all()).entries[2]).unwrap();
     assert!(json.get("Ran").is_none() && json.get("Session").is_none());
+    assert!(json.get("Servers").is_none());
+}
+
+#[tokio::test]
+async fn the_servers_that_a_client_is_given_are_kept_as_far_as_they_fit() {
+    let log = on(&FakeDisk::default(), Guarantee::Enforced);
+    let named = |servers: &[&str]| Received {
+        servers: servers.iter().map(|&server| server.to_owned()).collect(),
+        ..request(Class::Control, "/v1/agent/servers", "10.0.0.1")
+    };
+    let short = named(&["10.0.0.2:4647", "b:4647"]);
+    answer(&log, &short, 200).await;
+    let long = "x".repeat(1 << 20);
+    answer(&log, &named(&[&long, "b:4647"]), 403).await;
+    let reported = listed(&log, &all()).entries;
+    assert_eq!(reported[0].received, short);
+    let json = serde_json::to_value(&reported[0]).unwrap();
+    assert_eq!(
+        json["Servers"],
+        serde_json::json!(["10.0.0.2:4647", "b:4647"])
+    );
+    let kept = &reported[1].received.servers;
+    assert!(kept[0].len() < 5_000 && kept[1..] == ["…"], "{kept:?}");
 }

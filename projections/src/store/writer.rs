@@ -510,8 +510,9 @@ impl Writer {
         let entries = self.position.index - self.flush_at;
         let (rows, bytes) = self.unflushed;
         let due = entries >= every || rows >= options.flush_rows || bytes >= options.flush_bytes;
-        if due {
-            self.start_flush(&db, false);
+        if due && !self.start_flush(&db, false) {
+            // There is none to wait for either. The next batch tries again.
+            return Ok(());
         }
         // No batch is longer than this, so the limit holds after the next one too.
         let most = most.saturating_sub(DIGEST_EVERY);

@@ -27,10 +27,10 @@ const PAGE: usize = 500;
   drover audit requests -class denied -json
   drover audit requests -data-dir /var/lib/drover   from the files, with or without a server
 
-Classes: secret (reads of variables, tokens, keys, raw events, backups), files (files and logs of
-allocations), exec, control (restarts, signals, metadata of a node, reloads, work on the tables),
-login, audit (reads of the audit trail), denied. Each server keeps the requests that it received
-itself.
+Classes: secret (reads of variables, tokens, keys, raw events, backups, profiles of the process),
+files (files and logs of allocations), exec, control (restarts, signals, metadata of a node, its
+servers, reloads, work on the tables), login, audit (reads of the audit trail), denied. Each server
+keeps the requests that it received itself.
 A request with no end yet is still being answered, as the one is that lists them, or the server died
 over it. What cannot be written is refused or counted as the agent's audit { delivery_guarantee }
 says. How much is kept is said by server { retention { requests { bytes age events } } }; where
@@ -197,6 +197,8 @@ struct RequestEntry {
     actor: Option<Who>,
     /// The command that it ran.
     ran: Option<Ran>,
+    /// The addresses of the servers that it gave a client.
+    servers: Vec<String>,
     complete: bool,
     /// 0 where it has no answer.
     status: u16,
@@ -222,6 +224,7 @@ fn line(entry: &RequestEntry) -> String {
             let session = session.unwrap_or_default();
             format!("{session}: {command:?} beside {task}")
         }
+        None if !entry.servers.is_empty() => format!(": {}", entry.servers.join(", ")),
         None => String::new(),
     };
     format!(
@@ -271,6 +274,10 @@ mod tests {
         entry.session = answer::of(json!({"BytesIn": 1, "BytesOut": 5})).unwrap();
         assert!(line(&entry).contains(", killed, 1 byte in, 5 out"));
         entry.ran = None;
+        entry.servers = vec!["10.0.0.1:4647".to_owned(), "b:4647".to_owned()];
+        let wanted = "200 in 3ms: 10.0.0.1:4647, b:4647";
+        assert!(line(&entry).ends_with(wanted), "{}", line(&entry));
+        entry.servers.clear();
         entry.status = 0;
         assert!(line(&entry).ends_with("given up"));
         entry.complete = false;

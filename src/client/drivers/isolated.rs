@@ -183,9 +183,14 @@ impl Exec {
         let kept = drover_config::core_list(&client.reserved.cores)
             .map_err(|why| format!("client.reserved.cores: {why}"))?;
         let missing = missing(&runs.cgroups);
+        let cores = Cores::keeping(kept);
+        let mut specs = runs.recorded();
+        // Those of `raw_exec` lie there too; nothing here follows them to their ends.
+        specs.retain(|spec| spec.chroot.is_some());
+        cores.restore(&runs.cgroups, specs);
         Ok(Self {
             runs,
-            cores: Arc::new(Cores::keeping(kept)),
+            cores: Arc::new(cores),
             plugin,
             missing,
         })

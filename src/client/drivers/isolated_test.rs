@@ -13,6 +13,7 @@ use crate::drivers::raw_exec::RawExec;
 use crate::drivers::{TaskLimits, isolates_files, runs_as};
 use crate::executor::cgroup;
 use crate::executor::executor_test::launcher;
+use crate::executor::files::{RunDir, write_json};
 
 fn block(value: Value) -> BTreeMap<String, Value> {
     let Value::Object(block) = value else {
@@ -235,25 +236,28 @@ fn drv_06_exec_says_why_it_cannot_run_here() {
     );
 }
 
+/// Where runs are recorded, and groups below a directory that keep them to four cores.
+fn runs_on_cores(dir: &Path) -> Runs {
+    fs::write(dir.join("cpuset.cpus"), "0-3").unwrap();
+    Runs {
+        launcher: launcher(),
+        dir: dir.join("runs"),
+        cgroups: Parents {
+            v1: [("cpuset".to_owned(), dir.to_owned())].into(),
+            ..Parents::default()
+        },
+    }
+}
+
 #[tokio::test]
 async fn drv_06_cores_of_a_run_that_left_nothing_behind_are_everybodys_again() {
     let tmp = tempfile::tempdir().unwrap();
-    fs::write(tmp.path().join("cpuset.cpus"), "0-3").unwrap();
+    let runs = runs_on_cores(tmp.path());
     // Its directory cannot be made.
-    fs::write(tmp.path().join("runs"), "").unwrap();
-    let cgroups = Parents {
-        v1: [("cpuset".to_owned(), tmp.path().to_owned())].into(),
-        ..Parents::default()
-    };
-    let runs = Runs {
-        launcher: launcher(),
-        dir: tmp.path().join("runs"),
-        cgroups: cgroups.clone(),
-    };
-    let exec = Exec::new(&ClientConfig::default(), &PluginConfig::default(), runs).unwrap();
+    fs::write(&runs.dir, "").unwrap();
     let exec = Exec {
         missing: None,
-        ..exec
+        ..Exec::new(&ClientConfig::default(), &PluginConfig::default(), runs).unwrap()
     };
     let config = TaskConfig {
         alloc_id: "a1".into(),
@@ -265,35 +269,58 @@ async fn drv_06_cores_of_a_run_that_left_nothing_behind_are_everybodys_again() {
     };
     assert!(exec.start(config).await.is_err());
     let mut next = ExecSpec::default();
-    cgroups.run("next", &mut next);
-    exec.cores.begin(&cgroups, &mut next);
+    exec.runs.cgroups.run("next", &mut next);
+    exec.cores.begin(&exec.runs.cgroups, &mut next);
     assert_eq!(next.shared_cores, [0, 1, 2, 3]);
 }
 
 #[test]
 fn cores_that_an_operator_keeps_are_no_tasks() {
     let tmp = tempfile::tempdir().unwrap();
-    fs::write(tmp.path().join("cpuset.cpus"), "0-3").unwrap();
-    let cgroups = Parents {
-        v1: [("cpuset".to_owned(), tmp.path().to_owned())].into(),
-        ..Parents::default()
-    };
+    let runs = runs_on_cores(tmp.path());
     let exec = |kept: &str| {
-        let runs = Runs {
-            launcher: launcher(),
-            dir: tmp.path().join("runs"),
-            cgroups: cgroups.clone(),
-        };
         let mut client = ClientConfig::default();
         client.reserved.cores = kept.to_owned();
-        Exec::new(&client, &PluginConfig::default(), runs)
+        Exec::new(&client, &PluginConfig::default(), runs.clone())
     };
     let mut spec = ExecSpec::default();
-    cgroups.run("one", &mut spec);
-    exec("0-1").unwrap().cores.begin(&cgroups, &mut spec);
+    runs.cgroups.run("one", &mut spec);
+    exec("0-1").unwrap().cores.begin(&runs.cgroups, &mut spec);
     assert_eq!(spec.shared_cores, [2, 3]);
     let refused = exec("0-").err().unwrap();
     assert!(refused.starts_with("client.reserved.cores: "), "{refused}");
+}
+
+#[test]
+fn drv_06_cores_that_a_run_of_a_former_agent_reserved_are_not_shared_while_runs_are_found() {
+    let tmp = tempfile::tempdir().unwrap();
+    let runs = runs_on_cores(tmp.path());
+    for (alloc, cores, isolated) in [
+        ("shares", &[][..], true),
+        ("reserves", &[1], true),
+        ("raw", &[2], false),
+        ("gone", &[3], true),
+    ] {
+        let mut spec = ExecSpec {
+            cores: cores.to_vec(),
+            chroot: isolated.then(Vec::new),
+            ..ExecSpec::default()
+        };
+        runs.cgroups.run(alloc, &mut spec);
+        let path = RunDir(runs.dir.join(alloc).join("web/1")).spec();
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        write_json(&path, &spec).unwrap();
+        if alloc != "gone" {
+            fs::create_dir(tmp.path().join(alloc)).unwrap();
+        }
+    }
+    let exec = Exec::new(&ClientConfig::default(), &PluginConfig::default(), runs).unwrap();
+    let shared = || fs::read_to_string(tmp.path().join("shares/cpuset.cpus")).unwrap();
+    // As for the first one that is found.
+    exec.cores.made(&exec.runs.cgroups);
+    assert_eq!(shared(), "0,2-3");
+    exec.destroy("reserves", "web", 1);
+    assert_eq!(shared(), "0-3");
 }
 
 /// The directories of a task as an agent makes them, and what it is started with.

@@ -124,6 +124,11 @@ impl Runs {
             .flatten()
     }
 
+    /// What all runs were started with that have their directories still.
+    pub(super) fn recorded(&self) -> Vec<ExecSpec> {
+        sweep::recorded(&self.dir)
+    }
+
     /// Ends and removes what is left of runs that no task has any more.
     pub fn sweep(&self) {
         match sweep::sweep(&self.dir, &self.cgroups) {

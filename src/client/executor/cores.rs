@@ -39,6 +39,18 @@ impl Cores {
         }
     }
 
+    /// Runs of a former agent, before the first of them is found again: what one of them reserved
+    /// is shared with no other until it is over.
+    pub(crate) fn restore(&self, parents: &Parents, specs: Vec<ExecSpec>) {
+        let mut runs = self.runs.lock();
+        for spec in specs {
+            // Nothing runs in a group that is gone.
+            if let Some(group) = parents.cpuset(&spec).filter(|group| group.exists()) {
+                runs.insert(group, spec.cores);
+            }
+        }
+    }
+
     /// A run begins, or was found again. One that has no cores reserved gets those that it shares.
     pub(crate) fn begin(&self, parents: &Parents, spec: &mut ExecSpec) {
         let Some(group) = parents.cpuset(spec) else {

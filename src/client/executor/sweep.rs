@@ -124,16 +124,12 @@ impl KnownRuns {
     }
 
     fn add(&mut self, alloc: &Path) -> io::Result<()> {
-        for task in below(alloc)? {
-            for run in below(&task)? {
-                let spec: Option<ExecSpec> = read_json(&RunDir(run).spec())?;
-                let groups = |spec: ExecSpec| {
-                    let v1 = spec.cgroups_v1.into_values();
-                    spec.cgroup.into_iter().chain(v1)
-                };
-                self.groups.extend(spec.into_iter().flat_map(groups));
-            }
-        }
+        let groups = |spec: ExecSpec| {
+            let v1 = spec.cgroups_v1.into_values();
+            spec.cgroup.into_iter().chain(v1)
+        };
+        self.groups
+            .extend(specs_of(alloc)?.into_iter().flat_map(groups));
         Ok(())
     }
 
@@ -142,6 +138,25 @@ impl KnownRuns {
         let alloc = name.split(mark).next().unwrap_or_default();
         self.groups.contains(group) || self.unread.contains(alloc)
     }
+}
+
+/// What the runs were started with that are recorded; those of an allocation of which something
+/// cannot be read are left out.
+pub(crate) fn recorded(runs: &Path) -> Vec<ExecSpec> {
+    let allocs = below(runs).unwrap_or_default();
+    let specs = allocs.iter().filter_map(|alloc| specs_of(alloc).ok());
+    specs.flatten().collect()
+}
+
+/// What the runs of an allocation were started with.
+fn specs_of(alloc: &Path) -> io::Result<Vec<ExecSpec>> {
+    let mut specs = Vec::new();
+    for task in below(alloc)? {
+        for run in below(&task)? {
+            specs.extend(read_json::<ExecSpec>(&RunDir(run).spec())?);
+        }
+    }
+    Ok(specs)
 }
 
 /// What lies in a directory; nothing where the path is no directory.

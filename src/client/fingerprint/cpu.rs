@@ -81,7 +81,20 @@ pub(super) fn probe(facts: &mut Facts, settings: &ClientSettings) {
         let absent = cpu_set(&absent);
         tracing::warn!("client.reserved.cores names cores that are not there: {absent}");
     }
+    if offers_no_core(settings, &info) {
+        tracing::warn!(
+            "client.reserved.cores names every core, and client.cpu_total_compute offers tasks \
+             what they can do all the same"
+        );
+    }
     add(facts, settings, &info);
+}
+
+/// Whether tasks are offered what cores can do of which none is left to them.
+fn offers_no_core(settings: &ClientSettings, info: &CpuInfo) -> bool {
+    let (kept, cores) = (kept(settings), &info.cores);
+    let none_left = !cores.is_empty() && cores.iter().all(|core| kept.contains(core));
+    none_left && settings.client.cpu_total_compute > 0
 }
 
 fn add(facts: &mut Facts, settings: &ClientSettings, info: &CpuInfo) {
@@ -174,6 +187,28 @@ mod tests {
         let speed = number("cpu.frequency");
         assert!(speed > 0);
         assert_eq!(number("cpu.totalcompute"), cores * speed);
+    }
+
+    #[test]
+    fn what_is_offered_of_cores_of_which_none_is_left_is_noticed() {
+        let info = CpuInfo {
+            cores: vec![0, 1],
+            ..CpuInfo::default()
+        };
+        for (cores, total, noticed) in [
+            ("0-1", 4_000, true),
+            ("0-7", 4_000, true),
+            ("0-1", 0, false),
+            ("1", 4_000, false),
+            ("", 4_000, false),
+        ] {
+            let mut settings = ClientSettings::default();
+            settings.client.reserved.cores = cores.to_owned();
+            settings.client.cpu_total_compute = total;
+            assert_eq!(offers_no_core(&settings, &info), noticed, "{cores} {total}");
+            let unread = CpuInfo::default();
+            assert!(!offers_no_core(&settings, &unread), "nothing is known");
+        }
     }
 
     #[test]

@@ -65,8 +65,16 @@ pub fn check(client: &ClientConfig) -> Result<(), String> {
     }
 }
 
+/// Whether an address is reached from its own link only.
+fn is_link_local(ip: &IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
+}
+
 /// The addresses by which an interface is reached, those of the preferred family first, which is
-/// IPv4 unless stated; link-local ones only where there are no others.
+/// IPv4 unless stated; link-local ones only where there are no others, and of IPv6 none.
 fn chosen(table: &Table, name: &str, family: &str) -> Result<Vec<IpAddr>, String> {
     let all = table.get(name).ok_or_else(|| {
         let there: Vec<&str> = table.keys().map(String::as_str).collect();
@@ -74,12 +82,10 @@ fn chosen(table: &Table, name: &str, family: &str) -> Result<Vec<IpAddr>, String
         format!("client.network_interface: there is no interface {name:?}, there are {there}")
     })?;
     let (local, mut chosen): (Vec<IpAddr>, Vec<IpAddr>) =
-        all.iter().copied().partition(|ip| match ip {
-            IpAddr::V4(ip) => ip.is_link_local(),
-            IpAddr::V6(ip) => ip.is_unicast_link_local(),
-        });
+        all.iter().copied().partition(is_link_local);
     if chosen.is_empty() {
-        chosen = local;
+        // Those of IPv6 lead nowhere without a scope, and that is each host's own.
+        chosen = local.into_iter().filter(IpAddr::is_ipv4).collect();
     }
     let prefers_v6 = family == "ipv6";
     chosen.sort_by_key(|ip| ip.is_ipv6() != prefers_v6);
@@ -89,10 +95,24 @@ fn chosen(table: &Table, name: &str, family: &str) -> Result<Vec<IpAddr>, String
 /// Of several addresses of the default route's interface the kernel sends from one, and from one
 /// of another interface where this has none.
 fn put_first(all: &mut Vec<IpAddr>, source: IpAddr) {
-    if all.contains(&source) || !all.iter().any(IpAddr::is_ipv4) {
+    let is_reached = |ip: &IpAddr| ip.is_ipv4() && !is_link_local(ip);
+    if all.contains(&source) || !all.iter().any(is_reached) {
         all.retain(|ip| *ip != source);
         all.insert(0, source);
     }
+}
+
+/// Why the addresses of an interface are no good, where they are not; it may have been looked at
+/// before it got others.
+fn doubt(device: &str, addresses: &[IpAddr]) -> Option<String> {
+    let has = match addresses.first() {
+        None => "no address that others reach".to_owned(),
+        Some(ip) if is_link_local(ip) => format!("link-local addresses only, {ip}"),
+        Some(_) => return None,
+    };
+    Some(format!(
+        "{device} has {has}: addresses of this node are looked up when its agent starts"
+    ))
 }
 
 /// Device and addresses; the loopback interface where there is nothing else.
@@ -109,6 +129,9 @@ fn found(client: &ClientConfig) -> (String, Vec<IpAddr>) {
     let family = client.preferred_address_family.as_str();
     // One that is not there was refused when the client began.
     let addresses = chosen(&table, &device, family).unwrap_or_default();
+    if let Some(why) = doubt(&device, &addresses) {
+        tracing::warn!("{why}");
+    }
     (device, addresses)
 }
 
@@ -199,6 +222,7 @@ mod tests {
             ("eth1", &["fe80::2", "2001:db8::2", "10.0.1.3", "10.0.1.2"]),
             ("eth2", &["169.254.2.1", "10.0.2.1", "fe80::3"]),
             ("eth3", &["fe80::4", "169.254.3.1"]),
+            ("eth4", &["fe80::5"]),
             ("lo", &["127.0.0.1", "::1"]),
             ("wg0", &[]),
         ]
@@ -212,8 +236,9 @@ mod tests {
             ("eth1", "ipv6", &["2001:db8::2", "10.0.1.3", "10.0.1.2"]),
             ("eth2", "", &["10.0.2.1"]),
             ("eth2", "ipv6", &["10.0.2.1"]),
-            ("eth3", "", &["169.254.3.1", "fe80::4"]),
-            ("eth3", "ipv6", &["fe80::4", "169.254.3.1"]),
+            ("eth3", "", &["169.254.3.1"]),
+            ("eth3", "ipv6", &["169.254.3.1"]),
+            ("eth4", "ipv6", &[]),
             ("lo", "", &["127.0.0.1", "::1"]),
             ("wg0", "ipv4", &[]),
         ] {
@@ -224,7 +249,7 @@ mod tests {
             let refused = chosen(&table, name, "").unwrap_err();
             let wanted = format!(
                 "client.network_interface: there is no interface {name:?}, \
-                 there are eth0, eth1, eth2, eth3, lo, wg0"
+                 there are eth0, eth1, eth2, eth3, eth4, lo, wg0"
             );
             assert_eq!(refused, wanted);
         }
@@ -242,10 +267,30 @@ mod tests {
             (&["10.0.0.1"], "10.9.9.9", &["10.0.0.1"]),
             (&["::1"], "10.9.9.9", &["10.9.9.9", "::1"]),
             (&[], "10.9.9.9", &["10.9.9.9"]),
+            (&["169.254.1.1"], "10.9.9.9", &["10.9.9.9", "169.254.1.1"]),
         ] {
             let mut all = ips(all);
             put_first(&mut all, source.parse().unwrap());
             assert_eq!(all, ips(expected));
+        }
+    }
+
+    #[test]
+    fn a_node_that_others_do_not_reach_is_warned_of() {
+        for (addresses, has) in [
+            (&[][..], Some("no address that others reach")),
+            (
+                &["169.254.3.1"],
+                Some("link-local addresses only, 169.254.3.1"),
+            ),
+            (&["10.0.0.1", "::1"], None),
+        ] {
+            let why = doubt("eth0", &ips(addresses));
+            let begin = has.map(|has| format!("eth0 has {has}: "));
+            assert_eq!(why.is_some(), begin.is_some(), "{why:?}");
+            if let (Some(why), Some(begin)) = (why, begin) {
+                assert!(why.starts_with(&begin), "{why}");
+            }
         }
     }
 

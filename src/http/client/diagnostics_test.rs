@@ -159,6 +159,24 @@ async fn mod_23_the_machine_and_profiles_come_as_nomads_clients_take_them() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_looks_into_an_agent_and_which_servers_a_client_is_given_is_recorded() {
+    let h = debugged().await;
+    assert_eq!(h.get("/v1/agent/pprof/cmdline").await.status, 200);
+    let named = "/v1/agent/servers?address=10.0.0.1:4647&address=b:4647";
+    // A server refuses it.
+    assert_eq!(h.ask("PUT", named, "").await.status, 501);
+    let reported = h.get("/v1/audit/requests").await.json();
+    let [secret, control] = [&reported[0], &reported[1]];
+    assert_eq!(secret["Class"], "secret", "{reported}");
+    assert_eq!(secret["Path"], "/v1/agent/pprof/cmdline");
+    assert_eq!(control["Class"], "control", "{reported}");
+    assert_eq!(control["Path"], "/v1/agent/servers");
+    let servers = serde_json::json!(["10.0.0.1:4647", "b:4647"]);
+    assert_eq!(control["Servers"], servers);
+    h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mod_23_without_tokens_only_a_configuration_opens_what_tells_of_the_process() {
     let h = Harness::start().await;
     for target in ["host", "pprof/cmdline", "pprof/profile"] {
