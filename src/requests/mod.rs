@@ -15,7 +15,8 @@
 //! - Of what strangers are denied so much of one address is written, and so much of all, and of the
 //!   rest how much there was ([`LeftOut`]).
 //! - Queries, bodies and tokens are never in it; for a command that is run beside a task, its words
-//!   and the number of bytes in and out are, and the addresses of the servers that a client is given.
+//!   and the number of bytes in and out are, and so are the addresses of the servers that a client
+//!   is given.
 
 mod mend;
 mod read;

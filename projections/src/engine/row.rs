@@ -1,7 +1,7 @@
 //! Stored values: a row with its modify index and the births of its index entries.
 //!
-//! Format (1) ‖ modify index (u64 LE) ‖ number of index entries (u8) ‖ per index entry, in the order
-//! of their bytes, modify index − birth (varint) ‖ canonical row.
+//! Format (1) ‖ modify index (u64 LE) ‖ number of index entries (u8) ‖ per index entry, in their
+//! byte order, modify index − birth (varint) ‖ canonical row.
 //!
 //! The birth of an index entry is the index at which it was first written. Since the row has the
 //! births, an index entry that is removed goes to `history` as a dead entry without being read.
