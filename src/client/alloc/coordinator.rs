@@ -14,7 +14,7 @@ pub enum TaskProgress {
     Running,
     /// Ran, and ended successfully.
     Succeeded,
-    /// It will not be started again after that.
+    /// It is over, and its last run failed.
     Failed,
     /// Can never run again, and did not fail. It counts as over, and as whatever is waited for: it
     /// blocks no other (CL-04).
