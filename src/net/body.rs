@@ -257,6 +257,7 @@ mod tests {
     const ADDRESS: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
     type Piece = Result<Bytes, std::io::Error>;
+    type FreeBytes = Arc<Mutex<Vec<usize>>>;
 
     fn body(pieces: ReceiverStream<Piece>) -> impl HttpBody<Data = Bytes, Error = std::io::Error> {
         StreamBody::new(pieces.map(|piece| piece.map(Frame::data)))
@@ -316,8 +317,8 @@ mod tests {
         says: u64,
         left: usize,
         polls: Arc<AtomicUsize>,
-        /// What is free whenever it is asked.
-        free: Option<(Arc<Budget>, Arc<Mutex<Vec<usize>>>)>,
+        /// What is free of this whenever it is asked.
+        free: Option<(Arc<Budget>, FreeBytes)>,
     }
 
     impl HttpBody for Counted {
@@ -374,7 +375,7 @@ mod tests {
     #[tokio::test]
     async fn a_refused_body_holds_nothing_while_its_rest_is_taken_in() {
         let budget = Budget::new(1 << 20);
-        let free = Arc::<Mutex<Vec<usize>>>::default();
+        let free = FreeBytes::default();
         let body = Counted {
             says: 0,
             left: 4,

@@ -313,7 +313,7 @@ impl Versions {
     }
 
     /// What happened to the row.
-    fn operation(&self) -> &'static str {
+    pub(super) fn operation(&self) -> &'static str {
         match (&self.before, &self.after) {
             (None, _) => "insert",
             (_, None) => "delete",
