@@ -2,6 +2,7 @@
 
 use std::fs::{File, Permissions};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -19,11 +20,37 @@ const OTHERS: u32 = 0o077;
 const WRITE: u32 = 0o022;
 /// The bit that keeps those who may write a directory from what others have in it.
 const STICKY: u32 = 0o1000;
-/// The files by which a server's directory is known. Not `log`: many directories have one that are
+/// The files by which an agent's directory is known. Not `log`: many directories have one that are
 /// no agent's.
-const OF_SERVER: &[&str] = &["node-id", "projections"];
-/// Those of a client's.
-const OF_CLIENT: &[&str] = &["client-id", "secret-id"];
+const MARKS: &[&str] = &["node-id", "projections", "client-id", "secret-id"];
+/// What an agent makes in the directories of its server and of its client. What is not whole yet
+/// has `.tmp` behind its name.
+const OWN_NAMES: &[&str] = &[
+    // An operator makes this one, for the server.
+    "acl-bootstrap-reset",
+    "checkpoints",
+    "checkpoints.archive",
+    "checkpoints.keys",
+    "former",
+    "keystore",
+    "lock",
+    "log",
+    "log.importing",
+    "node-id",
+    "projections",
+    "requests",
+    "restored",
+    "restoring",
+    "snapshots",
+    "tree",
+    "tree.edge",
+    // A client's; it has requests too.
+    "client-id",
+    "csi",
+    "journal",
+    "secret-id",
+    "tasks",
+];
 /// What a file system has that is empty.
 const EMPTY_DISK: &[u8] = b"lost+found";
 /// What there is to do about a directory that is not the agent's.
@@ -65,34 +92,45 @@ impl DataDir {
 
     fn make_inner(&self, config: &Config) -> io::Result<()> {
         if config.server.enabled {
-            self.make_own(config, &config.server_dir(&self.path), OF_SERVER)?;
+            self.make_own(config, &config.server_dir(&self.path))?;
         }
         if config.client.enabled {
-            self.make_own(config, &config.client_dir(&self.path), OF_CLIENT)?;
+            self.make_own(config, &config.client_dir(&self.path))?;
             let allocs = config.alloc_dir(&self.path);
+            let is_new = !allocs.exists();
             make_path(&allocs)?;
             let allocs = allocs.canonicalize()?;
             // A directory that the operator chose elsewhere has the mode that the operator gave it.
             if self.holds(&allocs) {
-                warn(&allocs, self.take_back(&allocs, PASS, &[])?);
+                self.take_back(&allocs, PASS, &[])?.log(&allocs, is_new);
             }
         }
         Ok(())
     }
 
-    /// Makes a directory for the agent, or takes one that is there back from others.
-    fn make_own(&self, config: &Config, dir: &Path, known_by: &[&str]) -> io::Result<()> {
-        make_path(dir)?;
-        let dir = dir.canonicalize()?;
+    /// Makes a directory for the agent, or takes one that is there back from others. It is for
+    /// secrets: one in which others may replace them is refused.
+    fn make_own(&self, config: &Config, named: &Path) -> io::Result<()> {
+        let is_new = !named.exists();
+        make_path(named)?;
+        let dir = named.canonicalize()?;
         let mode = mode_of(config, &self.path, &dir);
-        warn(&dir, self.take_back(&dir, mode, known_by)?);
+        let taken = self.take_back(&dir, mode, &places(config, &self.path))?;
+        if is_open(taken.now) {
+            let (named, why) = (named.display(), taken.wrong.join("; "));
+            return Err(io::Error::other(format!(
+                "{named}: the agent keeps secrets there, and others may replace them \
+                 (chmod go-w {named}): {why}"
+            )));
+        }
+        taken.log(&dir, is_new);
         Ok(())
     }
 
     /// Takes a directory back from others, if it is the agent's: whatever was made in the data
-    /// directory, and elsewhere what is empty or has a file that it is known by. Answers what is
-    /// wrong with it further.
-    fn take_back(&self, path: &Path, mode: u32, known_by: &[&str]) -> io::Result<Vec<String>> {
+    /// directory, and elsewhere what has nothing but what an agent makes. `places` are the
+    /// directories of this one, which may lie in it.
+    fn take_back(&self, path: &Path, mode: u32, places: &[PathBuf]) -> io::Result<TakenBack> {
         let dir = match beneath::open_dir(path) {
             Ok(dir) => Some(File::from(dir)),
             // Whose it is can be seen all the same.
@@ -107,25 +145,29 @@ impl DataDir {
         let why = match &dir {
             _ if is_right => None,
             None => Some(DENIED.to_owned()),
-            Some(dir) => match self.not_ours(dir, path, known_by)? {
+            Some(dir) => match self.not_ours(dir, path, places)? {
                 None => change(dir, mode)?,
                 why => why,
             },
         };
-        let mode_now = match is_right || why.is_some() {
-            true => meta.mode(),
+        let before = meta.mode() & 0o7777;
+        let now = match is_right || why.is_some() {
+            true => before,
             false => mode,
         };
-        let before = meta.mode() & 0o7777;
         let stays = |why: String| {
             format!("the mode of this directory stays {before:o}, not {mode:o}: {why}")
         };
         let all = why.map(stays).into_iter();
-        Ok(all.chain(writers(meta.uid(), mode_now)).collect())
+        Ok(TakenBack {
+            before,
+            now,
+            wrong: all.chain(writers(meta.uid(), now)).collect(),
+        })
     }
 
     /// Why a directory's mode is not the agent's to change; none where it is.
-    fn not_ours(&self, dir: &File, path: &Path, known_by: &[&str]) -> io::Result<Option<String>> {
+    fn not_ours(&self, dir: &File, path: &Path, places: &[PathBuf]) -> io::Result<Option<String>> {
         let meta = dir.metadata()?;
         if meta.uid() != agent_user() {
             return Ok(Some(format!("it belongs to user {}", meta.uid())));
@@ -139,10 +181,23 @@ impl DataDir {
         if path != self.path && self.path.starts_with(path) {
             return Ok(Some(format!("the data directory lies in it: {ELSEWHERE}")));
         }
-        let is_known = |name: &[u8]| known_by.iter().any(|known| known.as_bytes() == name);
-        let (known, _) = beneath::entries_where(dir, 1, is_known)?;
-        let (others, _) = beneath::entries_where(dir, 1, |name| name != EMPTY_DISK)?;
-        Ok(match known.is_empty() && !others.is_empty() {
+        let inner: Vec<&Path> = places
+            .iter()
+            .filter_map(|place| place.strip_prefix(path).ok())
+            .collect();
+        let is_place = |name: &[u8]| inner.iter().any(|place| is_named(place, name));
+        let is_file = |name: &[u8]| name != EMPTY_DISK && !is_place(name);
+        let one = |wanted: &dyn Fn(&[u8]) -> bool| -> io::Result<Option<String>> {
+            let (found, _) = beneath::entries_where(dir, 1, wanted)?;
+            Ok(found.into_iter().next().map(|(name, _)| name))
+        };
+        // An agent that ran here has left its marks among what others have here.
+        if let Some(name) = one(&|name: &[u8]| is_file(name) && !is_agents(name))? {
+            let why = format!("it has files that are no agent's ({name:?}): {ELSEWHERE}");
+            return Ok(Some(why));
+        }
+        let is_mark = |name: &[u8]| MARKS.iter().any(|mark| mark.as_bytes() == name);
+        Ok(match one(&is_file)?.is_some() && one(&is_mark)?.is_none() {
             true => Some(format!("it has files, and none of an agent: {ELSEWHERE}")),
             false => None,
         })
@@ -180,6 +235,54 @@ impl Drop for DataDir {
         };
         tracing::warn!(path = %self.path.display(), %error, "temporary data is left behind");
     }
+}
+
+/// What became of a directory.
+struct TakenBack {
+    /// Its mode as it was.
+    before: u32,
+    now: u32,
+    /// What is wrong with it further.
+    wrong: Vec<String>,
+}
+
+impl TakenBack {
+    /// Logs what was changed of a directory that was there, and what is wrong with it.
+    fn log(self, path: &Path, is_new: bool) {
+        let Self { before, now, wrong } = self;
+        if before != now && !is_new {
+            let path = path.display();
+            tracing::info!(%path, "the mode of this directory is {now:o} now, it was {before:o}");
+        }
+        warn(path, wrong);
+    }
+}
+
+/// The directories that the configuration names, or leaves where they usually are.
+fn places(config: &Config, data_dir: &Path) -> Vec<PathBuf> {
+    let all = [
+        config.server_dir(data_dir),
+        config.client_dir(data_dir),
+        config.alloc_dir(data_dir),
+        config.host_volumes_dir(data_dir),
+        config.plugin_dir(data_dir),
+        config.host_volume_plugin_dir(data_dir),
+    ];
+    all.iter().map(|place| real(place)).collect()
+}
+
+/// Whether a path is this name alone.
+fn is_named(path: &Path, name: &[u8]) -> bool {
+    path.as_os_str().as_bytes() == name
+}
+
+/// Whether an agent makes something of this name in the directory of its server or its client.
+fn is_agents(name: &[u8]) -> bool {
+    let name = name.strip_suffix(b".tmp").unwrap_or(name);
+    // Tables are made again beside those in use, and former ones are kept there.
+    let beside: [&[u8]; 2] = [b"projections.", b"projections-"];
+    let is_beside = beside.iter().any(|begin| name.starts_with(begin));
+    is_beside || OWN_NAMES.iter().any(|own| own.as_bytes() == name)
 }
 
 fn remove(path: &Path) -> io::Result<()> {
@@ -244,10 +347,14 @@ fn writers(owner: u32, mode: u32) -> Option<String> {
             "this directory belongs to user {owner}, who may replace what is in it"
         ));
     }
-    let others = mode & WRITE != 0 && mode & STICKY == 0;
-    others.then(|| {
+    is_open(mode).then(|| {
         "others may write this directory: make it the agent's alone (chmod go-w)".to_owned()
     })
+}
+
+/// Whether others may replace what is in a directory with this mode.
+fn is_open(mode: u32) -> bool {
+    mode & WRITE != 0 && mode & STICKY == 0
 }
 
 fn warn(path: &Path, all: impl IntoIterator<Item = String>) {
@@ -257,250 +364,5 @@ fn warn(path: &Path, all: impl IntoIterator<Item = String>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_temporary_directory_vanishes() {
-        let own = tempfile::tempdir().expect("a temporary directory");
-        let mut config = Config {
-            data_dir: Some(own.path().join("data")),
-            ..Config::default()
-        };
-        let kept = DataDir::make(&config).expect("makes").path().to_owned();
-        assert!(kept.is_dir());
-        config.data_dir = None;
-        let dir = DataDir::make(&config).expect("makes");
-        let path = dir.path().to_owned();
-        assert!(path.is_dir());
-        drop(dir);
-        assert!(!path.exists());
-    }
-
-    fn mode(path: &Path) -> u32 {
-        path.metadata().expect("is there").mode() & 0o7777
-    }
-
-    #[test]
-    fn nobody_else_looks_into_what_is_not_theirs() {
-        let own = tempfile::tempdir().expect("a temporary directory");
-        let mut config = Config {
-            data_dir: Some(own.path().join("above/data")),
-            ..Config::default()
-        };
-        config.server.enabled = true;
-        let path = DataDir::make(&config).expect("makes").path().to_owned();
-        assert_eq!((mode(&path), mode(&path.join("server"))), (0o700, 0o700));
-        assert!(!path.join("client").exists());
-
-        config.data_dir = Some(own.path().join("both"));
-        config.client.enabled = true;
-        let both = own.path().join("both");
-        // What an older version made is taken back.
-        for (dir, before) in [("server", 0o755), ("client", 0o777), ("alloc", 0o755)] {
-            std::fs::create_dir_all(both.join(dir)).expect("makes");
-            set_mode(&both.join(dir), before).expect("sets");
-        }
-        DataDir::make(&config).expect("makes");
-        for (dir, after) in [("server", 0o700), ("client", 0o700), ("alloc", 0o711)] {
-            assert_eq!(mode(&both.join(dir)), after, "{dir}");
-        }
-        config.data_dir = Some(own.path().join("new"));
-        let path = DataDir::make(&config).expect("makes").path().to_owned();
-        assert_eq!((mode(&path), mode(&path.join("alloc"))), (0o711, 0o711));
-
-        // Where the server keeps its files elsewhere, that is taken back.
-        let elsewhere = own.path().join("elsewhere");
-        std::fs::create_dir(&elsewhere).expect("makes");
-        set_mode(&elsewhere, 0o755).expect("sets");
-        config.server.data_dir = Some(elsewhere.clone());
-        config.data_dir = Some(own.path().join("apart"));
-        let path = DataDir::make(&config).expect("makes").path().to_owned();
-        assert_eq!(mode(&elsewhere), 0o700);
-        assert!(!path.join("server").exists());
-
-        // Tasks pass through it where their directories lie in it.
-        let link = own.path().join("link");
-        std::os::unix::fs::symlink(&path, &link).expect("links");
-        for (named, allocs) in [
-            (&path, None),
-            (&link, None),
-            (&link, Some(link.join("allocs"))),
-        ] {
-            config.server.data_dir = Some(named.clone());
-            config.client.alloc_dir = allocs;
-            DataDir::make(&config).expect("makes");
-            assert_eq!(mode(&path), 0o711, "{}", named.display());
-        }
-    }
-
-    #[test]
-    fn a_directory_that_an_operator_chose_is_taken_back_as_far_as_that_is_needed_and_allowed() {
-        let own = tempfile::tempdir().expect("a temporary directory");
-        let mut config = Config {
-            data_dir: Some(own.path().join("data")),
-            ..Config::default()
-        };
-        config.server.enabled = true;
-        let chosen = own.path().join("chosen");
-        std::fs::create_dir(&chosen).expect("makes");
-        config.server.data_dir = Some(chosen.clone());
-        // Where others may do nothing it stays as it is.
-        for (before, after) in [(0o1700, 0o1700), (0o750, 0o700), (0o701, 0o700)] {
-            set_mode(&chosen, before).expect("sets");
-            DataDir::make(&config).expect("makes");
-            assert_eq!(mode(&chosen), after, "{before:o}");
-        }
-
-        // One that is somebody else's is no reason not to start.
-        let strange = match rustix::process::geteuid().is_root() {
-            true => {
-                set_mode(&chosen, 0o755).expect("sets");
-                std::os::unix::fs::chown(&chosen, Some(1), None).expect("gives it away");
-                chosen
-            }
-            false => PathBuf::from("/usr"),
-        };
-        let before = mode(&strange);
-        config.server.data_dir = Some(strange.clone());
-        DataDir::make(&config).expect("makes");
-        assert_eq!(mode(&strange), before);
-    }
-
-    /// A server with this data directory.
-    fn server(data_dir: PathBuf) -> Config {
-        let mut config = Config {
-            data_dir: Some(data_dir),
-            ..Config::default()
-        };
-        config.server.enabled = true;
-        config
-    }
-
-    #[test]
-    fn only_a_directory_that_is_an_agents_is_taken_back() {
-        let own = tempfile::tempdir().expect("a temporary directory");
-        let chosen = own.path().canonicalize().expect("is there").join("srv");
-        std::fs::create_dir(&chosen).expect("makes");
-        let data = DataDir::make(&server(chosen.join("below/data"))).expect("makes");
-        let apart = DataDir::make(&server(own.path().join("apart"))).expect("makes");
-        std::fs::remove_dir_all(chosen.join("below")).expect("removes");
-        for (data, file, before, after, why) in [
-            (&apart, "lost+found", 0o755, 0o700, None),
-            (
-                &apart,
-                "www",
-                0o755,
-                0o755,
-                Some("files, and none of an agent"),
-            ),
-            (
-                &apart,
-                "log",
-                0o775,
-                0o775,
-                Some("files, and none of an agent"),
-            ),
-            (&apart, "node-id", 0o1755, 0o1755, Some("for everybody")),
-            (&apart, "node-id", 0o755, 0o700, None),
-            (
-                &data,
-                "",
-                0o755,
-                0o755,
-                Some("the data directory lies in it"),
-            ),
-            (&data, "", 0o700, 0o700, None),
-        ] {
-            if !file.is_empty() {
-                std::fs::write(chosen.join(file), "").expect("writes");
-            }
-            set_mode(&chosen, before).expect("sets");
-            let wrong = data.take_back(&chosen, OWN, OF_SERVER).expect("looks");
-            assert_eq!(mode(&chosen), after, "{file} {before:o}");
-            let wrong = wrong.join("; ");
-            match why {
-                Some(why) => assert!(wrong.contains(why), "{wrong}"),
-                None => assert_eq!(wrong, "", "{file} {before:o}"),
-            }
-            let others = wrong.contains("others may write this directory");
-            assert_eq!(others, before == 0o775, "{wrong}");
-        }
-    }
-
-    #[test]
-    fn it_is_warned_of_who_else_may_replace_what_is_in_a_directory() {
-        let me = agent_user();
-        for (owner, mode, begin) in [
-            (me, 0o700, ""),
-            (me, 0o755, ""),
-            (0, 0o711, ""),
-            (me, 0o720, "others may write this directory"),
-            (0, 0o702, "others may write this directory"),
-            (0, 0o1777, ""),
-            (me + 1, 0o700, "this directory belongs to user"),
-        ] {
-            let wrong = writers(owner, mode).unwrap_or_default();
-            assert!(wrong.starts_with(begin), "{wrong}");
-            assert_eq!(wrong.is_empty(), begin.is_empty(), "{owner} {mode:o}");
-        }
-    }
-
-    #[test]
-    fn a_disk_of_somebody_elses_in_the_data_directory_is_left_as_it_is() {
-        let own = tempfile::tempdir().expect("a temporary directory");
-        let config = server(own.path().join("data"));
-        let data = DataDir::make(&config).expect("makes");
-        let disk = data.path().join("server");
-        set_mode(&disk, 0o770).expect("sets");
-        // No other user can give a directory away.
-        if rustix::process::geteuid().is_root() {
-            std::os::unix::fs::chown(&disk, Some(1), None).expect("gives it away");
-            DataDir::make(&config).expect("makes");
-            assert_eq!(mode(&disk), 0o770);
-            let wrong = data.take_back(&disk, OWN, OF_SERVER).expect("looks");
-            assert!(wrong[0].contains("it belongs to user 1"), "{wrong:?}");
-            assert!(wrong[1].contains("who may replace"), "{wrong:?}");
-        }
-    }
-
-    #[test]
-    fn tasks_pass_through_a_directory_whatever_names_lead_to_theirs() {
-        let own = tempfile::tempdir().expect("a temporary directory");
-        let (real, link) = (own.path().join("real"), own.path().join("link"));
-        std::fs::create_dir(&real).expect("makes");
-        std::os::unix::fs::symlink(&real, &link).expect("links");
-        let mut config = Config::default();
-        config.client.enabled = true;
-        config.data_dir = Some(link.join("one"));
-        config.client.alloc_dir = Some(real.join("one/allocs"));
-        DataDir::make(&config).expect("makes");
-        assert_eq!(mode(&real.join("one")), 0o711);
-        // What lies in the data directory is the agent's, however it is named.
-        set_mode(&real.join("one/allocs"), 0o755).expect("sets");
-        config.data_dir = Some(real.join("one"));
-        config.client.alloc_dir = Some(link.join("one/allocs"));
-        DataDir::make(&config).expect("makes");
-        assert_eq!(mode(&real.join("one/allocs")), 0o711);
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_client_that_starts_leaves_tasks_their_way_through_its_state_directory() {
-        let own = tempfile::tempdir().expect("a temporary directory");
-        let state = own.path().join("state");
-        let mut config = Config {
-            data_dir: Some(own.path().join("data")),
-            ..Config::default()
-        };
-        config.client.enabled = true;
-        config.client.servers = vec!["127.0.0.1:1".to_owned()];
-        config.client.state_dir = Some(state.clone());
-        config.client.alloc_dir = Some(state.join("allocs"));
-        let data = DataDir::make(&config).expect("makes");
-        let tls = crate::net::tls::Loader::clear();
-        let started = crate::agent::client::run(&config, data.path(), None, &tls);
-        let _client = started.expect("starts");
-        assert_eq!(mode(&state), 0o711);
-        assert_eq!(mode(&state.join("tasks")), 0o700);
-    }
-}
+#[path = "data_dir_test.rs"]
+mod tests;

@@ -1,6 +1,7 @@
 //! How events and what they changed are printed for people.
 
 use super::answer;
+use super::out::one_line;
 use super::show::counted;
 use drover_events::gojson::Base64;
 use drover_events::{Actor, ActorKind};
@@ -124,10 +125,10 @@ pub(super) fn who(actor: Option<&Who>) -> String {
     };
     let short: String = actor.id.chars().take(8).collect();
     let detail = [&actor.name, &short, &actor.addr];
-    match detail.into_iter().find(|text| !text.is_empty()) {
+    one_line(&match detail.into_iter().find(|text| !text.is_empty()) {
         Some(detail) => format!("{kind} {detail}"),
         None => kind.to_owned(),
-    }
+    })
 }
 
 /// A changed row: what happened to it, and its fields below, indented. The fields of a row that was
@@ -138,9 +139,11 @@ pub(super) fn row(change: &RowDiff, verbose: bool, indent: &str) -> Vec<String> 
         false => change.key.join("/"),
     };
     let table = &change.table;
-    let mut lines = vec![format!("{indent}{} {table} {place}", verb(change))];
+    let head = format!("{} {table} {place}", verb(change));
+    let mut lines = vec![format!("{indent}{}", one_line(&head))];
     if !change.unreadable.is_empty() {
-        lines.push(format!("{indent}    cannot be read: {}", change.unreadable));
+        let why = one_line(&change.unreadable);
+        lines.push(format!("{indent}    cannot be read: {why}"));
     }
     let gone = change.operation == "delete";
     if gone && !verbose {
@@ -150,7 +153,7 @@ pub(super) fn row(change: &RowDiff, verbose: bool, indent: &str) -> Vec<String> 
         if !verbose && NOISE.contains(&field.path.as_str()) {
             continue;
         }
-        lines.push(format!("{indent}    {}", one(field, verbose)));
+        lines.push(format!("{indent}    {}", one_line(&one(field, verbose))));
     }
     match change.more_fields {
         0 => {}
@@ -256,6 +259,20 @@ mod tests {
             (unread.index, who(unread.actor.as_ref())),
             (8, "?".to_owned())
         );
+    }
+
+    #[test]
+    fn what_others_named_ends_no_line() {
+        let actor = json!({"kind": "token", "name": "a\n       9  JobRegistered"});
+        let actor: Who = answer::of(actor).unwrap();
+        assert_eq!(who(Some(&actor)), "token a\\u{a}       9  JobRegistered");
+        let change = json!({
+            "Table": "jobs", "Key": ["default", "a\nb"], "Operation": "update",
+            "Fields": [{"Path": "Meta.x\ny", "Before": "1", "After": "2"}],
+        });
+        let lines = row(&answer::of(change).unwrap(), false, "");
+        let wanted = [r"~ jobs default/a\u{a}b", r#"    Meta.x\u{a}y: "1" -> "2""#];
+        assert_eq!(lines, wanted);
     }
 
     #[test]

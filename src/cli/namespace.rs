@@ -133,7 +133,7 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
             let path = format!("/v1/namespace/{}", encode(&args.name));
             let one = args.conn.client()?.fetch(&path, &[]).await;
             let one: Json = one.map_err(|err| err.context("Error retrieving namespace"))?;
-            out.line(&match &args.template {
+            out.exact(&match &args.template {
                 Some(pattern) => template::render(pattern, &one)?,
                 None => pretty(&one),
             });

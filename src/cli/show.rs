@@ -40,8 +40,8 @@ impl Format {
     pub(super) fn print(&self, value: &Json, out: &Out) -> Result<bool> {
         self.check()?;
         match &self.template {
-            Some(text) => out.line(&template::render(text, value)?),
-            None if self.json => out.line(&pretty(value)),
+            Some(text) => out.exact(&template::render(text, value)?),
+            None if self.json => out.exact(&pretty(value)),
             None => return Ok(false),
         }
         Ok(true)

@@ -216,7 +216,7 @@ fn show(args: &InspectArgs, out: &Out) -> Result<u8> {
     let found = read(&args.file, &keys(&args.keys)?, out)?;
     let code = u8::from(!found.problems.is_empty());
     if args.json {
-        out.line(&as_json(&found).to_string());
+        out.exact(&as_json(&found).to_string());
         return Ok(code);
     }
     if let Some(manifest) = &found.manifest {

@@ -3,7 +3,7 @@
 use super::answer;
 use super::changes::{Who, who};
 use super::conn::PastConnection;
-use super::out::Out;
+use super::out::{Out, one_line};
 use super::show::{Format, refused, short, time};
 use super::trail::say_kept_since;
 use anyhow::Result;
@@ -160,7 +160,7 @@ impl Printer<'_> {
         if node.again {
             line += "  (what followed is shown above)";
         }
-        self.out.line(&line);
+        self.out.line(&one_line(&line));
         let stem = if children.is_empty() { " " } else { "│" };
         for thing in &node.things {
             self.thing(thing, node.time - node.elapsed, rest, stem);
@@ -190,8 +190,8 @@ impl Printer<'_> {
         );
         let id = short(&thing.id, self.verbose || !is_id);
         let what = &thing.what;
-        self.out
-            .line(&format!("{rest}{stem}   {kind} {id}: {what}"));
+        let line = format!("{rest}{stem}   {kind} {id}: {what}");
+        self.out.line(&one_line(&line));
         for task in &thing.tasks {
             let since = span(task.time - begun);
             let (name, kind) = (&task.task, &task.r#type);
@@ -199,7 +199,7 @@ impl Printer<'_> {
             if self.verbose && !task.message.is_empty() {
                 line += &format!(" ({})", task.message);
             }
-            self.out.line(&line);
+            self.out.line(&one_line(&line));
         }
     }
 }

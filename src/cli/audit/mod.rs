@@ -5,7 +5,7 @@ pub(super) mod requests;
 use super::changes::{AuditEntry, row, who};
 use super::client::Client;
 use super::conn::PastConnection;
-use super::out::Out;
+use super::out::{Out, one_line};
 use super::show::{Format, counted, refused, time};
 use super::trail::{Span, TrailPage, given};
 use anyhow::{Context, Result};
@@ -220,5 +220,5 @@ fn headline(entry: &AuditEntry, verbose: bool) -> String {
     if entry.outcome == "refused" {
         line += &format!("  {}", refused(&entry.reason));
     }
-    line
+    one_line(&line)
 }

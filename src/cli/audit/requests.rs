@@ -7,7 +7,7 @@ use crate::cli::changes::{Who, who};
 use crate::cli::client::{Client, PastRetention};
 use crate::cli::conn::Conn;
 use crate::cli::log::export::moment;
-use crate::cli::out::Out;
+use crate::cli::out::{Out, one_line};
 use crate::cli::show::{Format, counted, time};
 use crate::cli::trail::{Span, TrailPage, given};
 use crate::log::ReadOnlyLog;
@@ -224,10 +224,13 @@ fn line(entry: &RequestEntry) -> String {
             let session = session.unwrap_or_default();
             format!("{session}: {command:?} beside {task}")
         }
-        None if !entry.servers.is_empty() => format!(": {}", entry.servers.join(", ")),
+        None if !entry.servers.is_empty() => {
+            let servers = entry.servers.iter().map(|server| format!("{server:?}"));
+            format!(": {}", servers.collect::<Vec<_>>().join(", "))
+        }
         None => String::new(),
     };
-    format!(
+    one_line(&format!(
         "{:>8}  {}  {:<6}  {} {}  by {}  {end}{ran}",
         entry.index,
         time(entry.time),
@@ -235,7 +238,7 @@ fn line(entry: &RequestEntry) -> String {
         entry.method,
         entry.path,
         who(entry.actor.as_ref()),
-    )
+    ))
 }
 
 /// What came of a command.
@@ -275,12 +278,30 @@ mod tests {
         assert!(line(&entry).contains(", killed, 1 byte in, 5 out"));
         entry.ran = None;
         entry.servers = vec!["10.0.0.1:4647".to_owned(), "b:4647".to_owned()];
-        let wanted = "200 in 3ms: 10.0.0.1:4647, b:4647";
+        let wanted = r#"200 in 3ms: "10.0.0.1:4647", "b:4647""#;
         assert!(line(&entry).ends_with(wanted), "{}", line(&entry));
         entry.servers.clear();
         entry.status = 0;
         assert!(line(&entry).ends_with("given up"));
         entry.complete = false;
         assert!(line(&entry).ends_with("no end yet"));
+    }
+
+    #[test]
+    fn a_request_of_a_stranger_is_one_line_that_does_nothing_to_the_terminal() {
+        let entry = json!({
+            "Index": 7, "Time": 0, "Class": "control", "Method": "PUT", "Path": "/v1/a\r",
+            "Actor": {"name": "me\n       8  root"},
+            "Servers": ["a\u{1b}[2J\n       9", "b, c"],
+        });
+        let mut entry: RequestEntry = answer::of(entry).unwrap();
+        let shown = line(&entry);
+        assert!(!shown.contains(char::is_control), "{shown:?}");
+        let servers = r#": "a\u{1b}[2J\n       9", "b, c""#;
+        assert!(shown.ends_with(servers), "{shown}");
+        let ran = json!({"Task": "web\n       9", "Command": ["ls\n"], "Tty": true});
+        entry.ran = answer::of(ran).unwrap();
+        let shown = line(&entry);
+        assert!(!shown.contains(char::is_control), "{shown:?}");
     }
 }

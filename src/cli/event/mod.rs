@@ -7,7 +7,7 @@ use super::answer;
 use super::client::{Client, Stream, is_status};
 use super::conn::Conn;
 use super::log::export::moment;
-use super::out::Out;
+use super::out::{Out, one_line};
 use super::show::Format;
 use super::template;
 use crate::base::clock::Moment;
@@ -347,5 +347,6 @@ fn shown(args: &Args, event: Json) -> Result<String> {
     } else {
         format!("{namespace}/{key}")
     };
-    Ok(format!("{index:>10}  {topic:<12} {kind:<34} {place}"))
+    let line = format!("{index:>10}  {topic:<12} {kind:<34} {place}");
+    Ok(one_line(&line))
 }

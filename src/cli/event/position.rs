@@ -204,7 +204,7 @@ impl Sink<'_> {
     /// Writes a line.
     pub(in crate::cli) fn line(&mut self, text: &str) -> Result<()> {
         match self {
-            Self::Out(out) => out.line(text),
+            Self::Out(out) => out.exact(text),
             Self::File(file, path) => writeln!(file, "{text}")
                 .with_context(|| format!("Error writing {}", path.display()))?,
         }

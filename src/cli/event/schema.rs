@@ -50,9 +50,9 @@ pub(in crate::cli) fn run(args: &SchemaArgs, out: &Out) -> Result<u8> {
     match kinds.as_slice() {
         [kind] if args.kind.is_some() => {
             let schema = schema_of(*kind, args.version.unwrap_or_else(|| kind.version()))?;
-            out.line(&serde_json::to_string_pretty(&schema)?);
+            out.exact(&serde_json::to_string_pretty(&schema)?);
         }
-        _ if args.json => out.line(&schema::index().to_string()),
+        _ if args.json => out.exact(&schema::index().to_string()),
         _ => out.line(&table().to_string()),
     }
     Ok(0)

@@ -125,7 +125,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     if args.full || args.format.is_given() {
         let all: Json = versions.into_iter().map(|one| one.raw).collect();
         if !args.format.print(&all, out)? {
-            out.line(&pretty(&all));
+            out.exact(&pretty(&all));
         }
         return Ok(0);
     }

@@ -63,14 +63,14 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         if args.with_vars {
             out.raw(variables(&source).as_bytes());
         }
-        out.line(&source.source);
+        out.exact(&source.source);
         return Ok(0);
     }
     if args.format.template.is_some() {
         args.format.print(&job, out)?;
         return Ok(0);
     }
-    out.line(&pretty(&json!({"Job": job})));
+    out.exact(&pretty(&json!({"Job": job})));
     Ok(0)
 }
 

@@ -57,7 +57,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let mut loaded = args.source.load(&args.conn)?;
     loaded.job.canonicalise_for_server();
     if args.output {
-        out.line(&pretty(&json!({"Job": loaded.job.to_json()})));
+        out.exact(&pretty(&json!({"Job": loaded.job.to_json()})));
         return Ok(0);
     }
     let job: Option<Job> = gojson::from_value(loaded.job.to_json()).ok();

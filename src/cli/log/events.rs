@@ -5,7 +5,7 @@ use super::place::{LogPlace, OpenedLog};
 use crate::cli::changes::{Who, who};
 use crate::cli::columns::ColumnTable;
 use crate::cli::log::{Scratch, kind_name};
-use crate::cli::out::Out;
+use crate::cli::out::{Out, one_line};
 use crate::cli::progress::Bar;
 use crate::cli::show::{refused, time};
 use crate::error::chain;
@@ -104,7 +104,7 @@ pub(in crate::cli) async fn run(args: &EventsArgs, out: &Out) -> Result<u8> {
         if args.json {
             let outcome = known.as_ref().and_then(|known| known.get(event.index));
             let document = Document::of(&event).became(outcome);
-            out.line(&document.text(redactor.as_ref())?);
+            out.exact(&document.text(redactor.as_ref())?);
             continue;
         }
         rows.push(event);
@@ -246,7 +246,7 @@ fn table(rows: &[Recorded], known: Option<&Outcomes>) -> String {
                 .unwrap_or_default(),
         ];
         cells.extend(known.map(|known| became(known.get(event.index))));
-        table.row(cells);
+        table.row(cells.iter().map(|cell| one_line(cell)));
     }
     table.to_string()
 }

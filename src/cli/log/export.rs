@@ -406,7 +406,7 @@ pub(in crate::cli) fn import_lines(args: &ImportArgs, out: &Out) -> Result<u8> {
     if args.json {
         let json = json!({"Events": done.events, "First": done.first, "Last": done.last,
             "Root": root, "Server": done.server});
-        out.line(&json.to_string());
+        out.exact(&json.to_string());
         return Ok(0);
     }
     out.line(&format!(

@@ -288,7 +288,7 @@ fn report(
     if args.json {
         let json = json!({"Index": mine.index, "HeldIndex": held.index, "Entries": done.entries,
             "Seconds": seconds, "Compared": compared, "Different": different, "Equal": equal});
-        out.line(&json.to_string());
+        out.exact(&json.to_string());
     } else {
         out.line(&format!(
             "Replayed {} to index {} in {seconds:.2}s ({rate:.0}/s)",

@@ -133,7 +133,7 @@ pub(in crate::cli) async fn run(args: &VerifyArgs, out: &Out) -> Result<u8> {
         done.findings.extend(digests.findings.iter().cloned());
     }
     if args.json {
-        out.line(&as_json(&done, digests.as_ref(), seconds).to_string());
+        out.exact(&as_json(&done, digests.as_ref(), seconds).to_string());
     } else {
         report(&done, digests.as_ref(), seconds, out);
     }

@@ -97,7 +97,7 @@ pub(in crate::cli) async fn run(
     }
     let seconds = began.elapsed().as_secs_f64();
     match json {
-        true => out.line(&as_json(&done, seconds).to_string()),
+        true => out.exact(&as_json(&done, seconds).to_string()),
         false => report(&done, seconds, out),
     }
     Ok(u8::from(!done.findings.is_empty()))

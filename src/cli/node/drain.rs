@@ -184,7 +184,7 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
     let answer = client.put(&path, &[], &body).await;
     let answer: Json = answer.context("Error updating drain specification")?;
     if args.json {
-        out.line(&pretty(&answer));
+        out.exact(&pretty(&answer));
         return Ok(0);
     }
     if args.disable {

@@ -203,9 +203,9 @@ pub(in crate::cli) async fn metrics(args: MetricsArgs, out: &Out) -> Result<u8> 
     }
     let metrics: Json = reply.json()?;
     match &args.template {
-        Some(pattern) => out.line(&template::render(pattern, &metrics)?),
-        None if args.pretty => out.line(&pretty(&metrics)),
-        None => out.line(&metrics.to_string()),
+        Some(pattern) => out.exact(&template::render(pattern, &metrics)?),
+        None if args.pretty => out.exact(&pretty(&metrics)),
+        None => out.exact(&metrics.to_string()),
     }
     Ok(0)
 }

@@ -51,7 +51,7 @@ fn report_status(reported: Json, json: bool, out: &Out) -> Result<bool> {
     let reached: StageReached = answer::of_ref(&reported).unwrap_or_default();
     let failed = Stage::of(&reached.stage) == Some(Stage::Failed);
     if json {
-        out.line(&reported.to_string());
+        out.exact(&reported.to_string());
         return Ok(failed);
     }
     let status: RebuildStatus = answer::of(reported)?;
@@ -85,7 +85,7 @@ pub(in crate::cli) async fn rebuild(args: &RebuildArgs, out: &Out) -> Result<u8>
     }
     let done = watch(&client, "rebuild", args.json, out).await?;
     match args.json {
-        true => out.line(&done.to_string()),
+        true => out.exact(&done.to_string()),
         false => report(&answer::of(done)?, "", out),
     }
     Ok(0)

@@ -246,7 +246,7 @@ async fn list(args: &ListArgs, out: &Out) -> Result<u8> {
         None => live::list(&args.conn).await?,
     };
     if args.json {
-        out.line(&held.to_string());
+        out.exact(&held.to_string());
         return Ok(0);
     }
     let held: DatabaseInfo = answer::of(held)?;
@@ -320,7 +320,7 @@ async fn rebuild(args: RebuildArgs, dir: PathBuf, out: &Out) -> Result<u8> {
     .await?;
     let done = done.map_err(|error| explain(error, "rebuilding the projections", &dir))?;
     match json {
-        true => out.line(&done.to_json().to_string()),
+        true => out.exact(&done.to_json().to_string()),
         false => {
             let whose = format!(" -data-dir {}", dir.display());
             report(&answer::of(done.to_json())?, &whose, out);
@@ -419,7 +419,7 @@ async fn verify(args: VerifyArgs, dir: PathBuf, out: &Out) -> Result<u8> {
 fn report_checked(done: Json, (json, whole, whose): (bool, bool, &str), out: &Out) -> Result<u8> {
     if json {
         let verdict: Verdict = answer::of_ref(&done).unwrap_or_default();
-        out.line(&done.to_string());
+        out.exact(&done.to_string());
         return Ok(u8::from(!verdict.verified));
     }
     let done: Checked = answer::of(done)?;

@@ -71,7 +71,7 @@ pub(in crate::cli) async fn run(args: AtArgs, out: &Out) -> Result<u8> {
         )
     })?;
     if json {
-        out.line(&as_json(&done).to_string());
+        out.exact(&as_json(&done).to_string());
         return Ok(0);
     }
     let mut table = ColumnTable::new(["Table", "Rows", "Digest"]);

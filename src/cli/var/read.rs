@@ -134,9 +134,9 @@ pub(super) fn print(var: Json, form: VariableForm, pattern: Option<&str>, out: &
             let VariableDecrypted { path, .. } = answer::of(var)?;
             out.line(&path);
         }
-        VariableForm::Json => out.line(&pretty(&var)),
+        VariableForm::Json => out.exact(&pretty(&var)),
         VariableForm::GoTemplate => match pattern {
-            Some(pattern) => out.line(&template::render(pattern, &var)?),
+            Some(pattern) => out.exact(&template::render(pattern, &var)?),
             None => bail!("-out go-template needs -template"),
         },
         VariableForm::Hcl => {
@@ -164,8 +164,8 @@ fn specification(var: &VariableDecrypted, out: &Out) {
         let text = Json::String(text.clone()).to_string();
         text.replace("${", "$${").replace("%{", "%%{")
     };
-    out.line(&format!("namespace    = {}", quote(&var.namespace)));
-    out.line(&format!("path         = {}", quote(&var.path)));
+    out.exact(&format!("namespace    = {}", quote(&var.namespace)));
+    out.exact(&format!("path         = {}", quote(&var.path)));
     out.line(&format!("modify_index = {}\n", var.modify_index));
     // A block takes plain names only.
     let plain = var.items.keys().all(|key| is_plain(key));
@@ -175,7 +175,7 @@ fn specification(var: &VariableDecrypted, out: &Out) {
             true => key.clone(),
             false => quote(key),
         };
-        out.line(&format!("  {name} = {}", quote(value)));
+        out.exact(&format!("  {name} = {}", quote(value)));
     }
     out.line("}");
 }
@@ -194,13 +194,13 @@ pub(super) async fn list(args: ListArgs, out: &Out) -> Result<u8> {
     let page = args.paged.of(&client, "/v1/vars", &more).await;
     let page = page.map_err(|err| err.context("Error retrieving vars"))?;
     match usual(args.form, out) {
-        VariableForm::Json => out.line(&pretty(&page.json()?)),
+        VariableForm::Json => out.exact(&pretty(&page.json()?)),
         VariableForm::Terse => {
             let rows: Vec<VariableMetadata> = page.rows()?;
             rows.iter().for_each(|var| out.line(&var.path));
         }
         VariableForm::GoTemplate => match &args.template {
-            Some(pattern) => out.line(&template::render(pattern, &page.json()?)?),
+            Some(pattern) => out.exact(&template::render(pattern, &page.json()?)?),
             None => bail!("-out go-template needs -template"),
         },
         VariableForm::Table | VariableForm::Hcl | VariableForm::None => {

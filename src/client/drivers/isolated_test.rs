@@ -312,6 +312,7 @@ fn drv_06_cores_that_a_run_of_a_former_agent_reserved_are_not_shared_while_runs_
         write_json(&path, &spec).unwrap();
         if alloc != "gone" {
             fs::create_dir(tmp.path().join(alloc)).unwrap();
+            fs::write(tmp.path().join(alloc).join("cgroup.procs"), "7\n").unwrap();
         }
     }
     let exec = Exec::new(&ClientConfig::default(), &PluginConfig::default(), runs).unwrap();

@@ -432,6 +432,26 @@ pub fn kill(path: &Path) {
     }
 }
 
+/// Whether no process is in a group, nor in those in it. One that cannot be read may hold some.
+pub(super) fn is_empty(path: &Path) -> bool {
+    is_empty_below(path, DEPTH)
+}
+
+fn is_empty_below(path: &Path, depth: usize) -> bool {
+    match fs::read_to_string(path.join("cgroup.procs")) {
+        // It is gone.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return true,
+        Ok(all) if all.trim().is_empty() => {}
+        _ => return false,
+    }
+    let Ok(entries) = fs::read_dir(path) else {
+        return !path.exists();
+    };
+    let is_dir = |entry: &fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
+    let mut inner = entries.flatten().filter(is_dir);
+    inner.all(|entry| depth > 0 && is_empty_below(&entry.path(), depth - 1))
+}
+
 /// Removes a group and those in it, once they are empty; others stay.
 pub fn remove(path: &Path) {
     remove_below(path, DEPTH);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
-use super::cgroup::Parents;
+use super::cgroup::{self, Parents};
 use super::files::ExecSpec;
 use crate::env::cpu_set;
 
@@ -24,11 +24,28 @@ const MEMS: &str = "cpuset.mems";
 pub(crate) struct Cores {
     /// What no task gets.
     kept: Vec<u16>,
-    /// By the groups of tasks; none for tasks that share.
+    /// By the groups of tasks.
     runs: Mutex<ByGroup>,
 }
 
-type ByGroup = BTreeMap<PathBuf, Vec<u16>>;
+type ByGroup = BTreeMap<PathBuf, RunOnCores>;
+
+/// What a run has of the cores.
+#[derive(Debug)]
+struct RunOnCores {
+    /// None for a task that shares.
+    reserved: Vec<u16>,
+    /// It is a former agent's and was not found again: nobody may ever end it here.
+    is_former: bool,
+}
+
+impl RunOnCores {
+    /// Whether what it reserved is nobody else's. The group of a run that begins may be empty, or
+    /// not there yet; a former agent's run is over where nothing runs in its group any more.
+    fn holds(&self, group: &Path) -> bool {
+        !self.reserved.is_empty() && !(self.is_former && cgroup::is_empty(group))
+    }
+}
 
 impl Cores {
     /// No task gets these.
@@ -40,13 +57,17 @@ impl Cores {
     }
 
     /// Runs of a former agent, before the first of them is found again: what one of them reserved
-    /// is shared with no other until it is over.
+    /// is shared with no other until it ends, or nothing runs in its group.
     pub(crate) fn restore(&self, parents: &Parents, specs: Vec<ExecSpec>) {
         let mut runs = self.runs.lock();
         for spec in specs {
             // Nothing runs in a group that is gone.
             if let Some(group) = parents.cpuset(&spec).filter(|group| group.exists()) {
-                runs.insert(group, spec.cores);
+                let run = RunOnCores {
+                    reserved: spec.cores,
+                    is_former: true,
+                };
+                runs.insert(group, run);
             }
         }
     }
@@ -57,7 +78,11 @@ impl Cores {
             return;
         };
         let mut runs = self.runs.lock();
-        runs.insert(group, spec.cores.clone());
+        let run = RunOnCores {
+            reserved: spec.cores.clone(),
+            is_former: false,
+        };
+        runs.insert(group, run);
         if spec.cores.is_empty() {
             spec.shared_cores = self.free(&runs, parents);
         } else {
@@ -71,7 +96,8 @@ impl Cores {
             return;
         };
         let mut runs = self.runs.lock();
-        if runs.remove(&group).is_some_and(|cores| !cores.is_empty()) {
+        let ended = runs.remove(&group);
+        if ended.is_some_and(|run| !run.reserved.is_empty()) {
             self.share(&runs, parents);
         }
     }
@@ -87,13 +113,15 @@ impl Cores {
             .cpuset_parent()
             .map_or_else(Vec::new, |parent| of_group(&parent));
         let all = without(all, |core| self.kept.contains(core));
-        without(all, |core| runs.values().any(|cores| cores.contains(core)))
+        let held = runs.iter().filter(|(group, run)| run.holds(group));
+        let taken: Vec<u16> = held.flat_map(|(_, run)| run.reserved.clone()).collect();
+        without(all, |core| taken.contains(core))
     }
 
     /// Writes the cores that are left to the groups of the tasks that share them.
     fn share(&self, runs: &ByGroup, parents: &Parents) {
         let cores = cpu_set(&self.free(runs, parents));
-        for (group, _) in runs.iter().filter(|(_, cores)| cores.is_empty()) {
+        for (group, _) in runs.iter().filter(|(_, run)| run.reserved.is_empty()) {
             // One that is not there yet has them from its specification, one that is gone needs
             // none.
             if let Err(e) = fs::write(group.join(CPUS), &cores)
@@ -198,6 +226,55 @@ mod tests {
             (of("one"), of("three")),
             ("0-3,6".to_owned(), "0-3,6".to_owned())
         );
+    }
+
+    #[test]
+    fn cores_of_a_former_agents_run_are_everybodys_once_nothing_runs_in_its_group() {
+        let tmp = tempfile::tempdir().unwrap();
+        let parents = Parents {
+            v1: [(CONTROLLER.to_owned(), tmp.path().to_owned())].into(),
+            ..Parents::default()
+        };
+        fs::write(tmp.path().join(CPUS), "0-3\n").unwrap();
+        let spec = |name: &str, reserved: &[u16]| {
+            let mut spec = ExecSpec {
+                cores: reserved.to_vec(),
+                ..ExecSpec::default()
+            };
+            parents.run(name, &mut spec);
+            spec
+        };
+        let all = [("lives", [0_u16]), ("deep", [1]), ("ended", [2])];
+        let procs = |name: &str| tmp.path().join(name).join("cgroup.procs");
+        for (name, running) in [
+            ("lives", "7\n"),
+            ("deep", ""),
+            ("deep/own", "8\n"),
+            ("ended", ""),
+        ] {
+            fs::create_dir(tmp.path().join(name)).unwrap();
+            fs::write(procs(name), running).unwrap();
+        }
+        let cores = Cores::default();
+        cores.restore(&parents, all.map(|(name, own)| spec(name, &own)).into());
+        let shared = || {
+            let mut next = spec("next", &[]);
+            cores.begin(&parents, &mut next);
+            next.shared_cores
+        };
+        assert_eq!(shared(), [2, 3]);
+        // Its executor lives and has not begun the task yet.
+        fs::write(procs("ended"), "9\n").unwrap();
+        assert_eq!(shared(), [3]);
+        fs::remove_dir_all(tmp.path().join("lives")).unwrap();
+        fs::write(procs("ended"), "").unwrap();
+        assert_eq!(shared(), [0, 2, 3]);
+        // One that is found again is this agent's to end.
+        let mut found = spec("ended", &[2]);
+        cores.begin(&parents, &mut found);
+        assert_eq!(shared(), [0, 3]);
+        cores.end(&parents, &found);
+        assert_eq!(shared(), [0, 2, 3]);
     }
 
     #[test]

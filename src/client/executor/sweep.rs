@@ -140,12 +140,15 @@ impl KnownRuns {
     }
 }
 
-/// What the runs were started with that are recorded; those of an allocation of which something
-/// cannot be read are left out.
+/// What the runs were started with that are recorded; what cannot be read is left out, and nothing
+/// else of its allocation.
 pub(crate) fn recorded(runs: &Path) -> Vec<ExecSpec> {
-    let allocs = below(runs).unwrap_or_default();
-    let specs = allocs.iter().filter_map(|alloc| specs_of(alloc).ok());
-    specs.flatten().collect()
+    let below = |path: PathBuf| below(&path).unwrap_or_default();
+    let tasks = below(runs.to_owned()).into_iter().flat_map(below);
+    let specs = tasks.flat_map(below).map(|run| RunDir(run).spec());
+    specs
+        .filter_map(|spec| read_json::<ExecSpec>(&spec).ok().flatten())
+        .collect()
 }
 
 /// What the runs of an allocation were started with.
@@ -201,6 +204,27 @@ mod tests {
         assert_eq!(sweep(&runs, &parents).unwrap(), 1);
         let left = groups.map(|group| group.exists());
         assert_eq!(left, [false, true, true, true]);
+    }
+
+    #[test]
+    fn a_run_that_cannot_be_read_hides_no_other_of_its_allocation() {
+        let tmp = tempfile::tempdir().unwrap();
+        let spec = |run: &str| RunDir(tmp.path().join("a1").join(run)).spec();
+        for run in ["db/1", "web/1", "web/2"] {
+            fs::create_dir_all(spec(run).parent().unwrap()).unwrap();
+            let whole = ExecSpec {
+                command: run.to_owned(),
+                ..ExecSpec::default()
+            };
+            write_json(&spec(run), &whole).unwrap();
+        }
+        fs::write(spec("web/1"), "{").unwrap();
+        let mut found: Vec<String> = recorded(tmp.path())
+            .into_iter()
+            .map(|spec| spec.command)
+            .collect();
+        found.sort();
+        assert_eq!(found, ["db/1", "web/2"]);
     }
 
     #[test]
