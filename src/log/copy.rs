@@ -142,11 +142,7 @@ mod tests {
     fn what_is_sealed_for_a_copy_is_written_only_as_long_as_there_is_space() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
-        let options = LogOptions {
-            auto_commit: true,
-            ..LogOptions::journal()
-        };
-        let (log, _) = LogEngine::open(&path, options).unwrap();
+        let (log, _) = LogEngine::open(&path, LogOptions::journal()).unwrap();
         for byte in 0..4_u8 {
             log.append_one(1, 1, vec![byte; 40 << 10].into()).unwrap();
         }

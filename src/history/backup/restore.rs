@@ -338,10 +338,10 @@ fn rebase(
 }
 
 /// A new database that holds the state; every digest is computed again on the way. Its files are
-/// copied, and the new log has its first segment allocated after that.
+/// copied, and the new log has two segments allocated after that.
 fn take_in(path: &Path, base: &SnapshotDir, reserve: &DiskReserve) -> Result<(), ArchiveError> {
-    let segment = log::LogOptions::default().segment_bytes;
-    reserve.check_for(bytes_of(base)? + segment)?;
+    let segments = 2 * log::LogOptions::default().segment_bytes;
+    reserve.check_for(bytes_of(base)? + segments)?;
     let options = DatabaseOptions::dev();
     schema::prepare(path, &options).map_err(ReplayError::from)?;
     let (_, mut writer) = Projections::open(path, options).map_err(storage)?;
