@@ -12,6 +12,7 @@ use crate::base::clock::{Moment, unix_nanos};
 use crate::history::backup::adopt::adopt;
 use crate::history::backup::inspect::{Inspection, inspect};
 use crate::history::backup::restore::{Former, Restore, RestoreStep, Restored, prepare};
+use crate::history::error::FULL;
 use crate::history::proof::NoteKey;
 use crate::history::rebuild;
 use crate::log::atomic_file;
@@ -140,6 +141,15 @@ pub(super) async fn run(verb: Verb, out: &Out) -> Result<u8> {
     }
 }
 
+/// An error with what was being done, and what helps where the server's disk is full.
+fn failed(error: anyhow::Error, doing: &str) -> anyhow::Error {
+    let full = error.chain().any(|why| why.to_string().starts_with(FULL));
+    error.context(match full {
+        true => format!("{doing} (free space on the server's disk and run it again)"),
+        false => doing.to_owned(),
+    })
+}
+
 fn keys(texts: &[String]) -> Result<Vec<NoteKey>> {
     let parse = |text: &String| {
         NoteKey::parse(text).with_context(|| format!("Error reading the key {text:?}"))
@@ -180,7 +190,7 @@ async fn save(args: &SaveArgs, out: &Out) -> Result<u8> {
     let found = done.inspect_err(|_| {
         let _ = fs::remove_file(&draft);
     });
-    let found = found.context("Error saving a backup")?;
+    let found = found.map_err(|error| failed(error, "Error saving a backup"))?;
     let manifest = found.manifest.unwrap_or_default();
     out.line(&format!(
         "State file written to {} (index {}, {})",
@@ -321,13 +331,16 @@ async fn online(args: &RestoreArgs, out: &Out) -> Result<u8> {
     let answer = client.upload(PATH, &query, header, &args.file).await;
     let taken: RestoreReport = answer.map_err(|error| {
         let refused = error.downcast_ref::<Refused>().is_some();
-        error.context(match refused {
-            true => "Error restoring the backup; the state is what it was",
-            false => {
+        match refused {
+            true => failed(
+                error,
+                "Error restoring the backup; the state is what it was",
+            ),
+            false => error.context(
                 "Nobody answered whether the backup was restored: `drover operator raft \
-                 list-peers` shows when the server is back, `drover log inspect` its epoch"
-            }
-        })
+                 list-peers` shows when the server is back, `drover log inspect` its epoch",
+            ),
+        }
     })?;
     out.line(&format!(
         "Restored the state of index {} as epoch {}, which begins at index {}; {} proved",
@@ -402,7 +415,8 @@ fn offline(args: &RestoreArgs, data_dir: &Path, out: &Out) -> Result<u8> {
         term: 0,
     };
     let done = restored(args, &server, &how, out);
-    let done = done.context("Error restoring the backup; the data directory is what it was")?;
+    let what = "Error restoring the backup; the data directory is what it was";
+    let done = done.map_err(|error| failed(error, what))?;
     adopt(&server).context("Error putting the restored state in place; run this again")?;
     out.line(&format!(
         "Restored the state of index {} as epoch {}, which begins at index {}; {} proved",
@@ -483,4 +497,22 @@ fn own_id(server: &Path) -> Result<String> {
     let id = uuid::Uuid::new_v4().to_string();
     atomic_file::put(&path, id.as_bytes())?;
     Ok(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::ArchiveError;
+
+    #[test]
+    fn where_the_disk_of_the_server_is_full_the_error_names_what_helps() {
+        let shown = |error: anyhow::Error| failed(error, "Error saving a backup").to_string();
+        let full = ArchiveError::NoSpace(format!("{FULL}: 5 MiB are free in /srv"));
+        assert_eq!(
+            shown(full.into()),
+            "Error saving a backup (free space on the server's disk and run it again)"
+        );
+        let closed = anyhow::anyhow!("log: closed");
+        assert_eq!(shown(closed), "Error saving a backup");
+    }
 }

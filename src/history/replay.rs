@@ -25,6 +25,8 @@ const BATCH: usize = 4096;
 const AHEAD: usize = 4;
 /// Bytes that a fold holds before it writes a generation.
 pub const FOLD_BYTES: usize = 256 << 20;
+/// The same of [`unfold`], which happens beside a server that serves.
+pub const UNFOLD_BYTES: usize = 64 << 20;
 /// How long the log may take to show an index that a running server named.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How often a replay begins again because the log's beginning was dropped under it.
@@ -103,6 +105,20 @@ pub enum ReplayError {
         /// The first one there is.
         first: u64,
     },
+}
+
+impl ReplayError {
+    /// Whether it can succeed once there is space on the disk again.
+    pub fn is_out_of_space(&self) -> bool {
+        match self {
+            Self::Storage(error) | Self::Schema(SchemaError::Storage(error)) => {
+                error.is_out_of_space()
+            }
+            Self::Log(error) => error.is_full(),
+            Self::NoSpace { .. } => true,
+            _ => false,
+        }
+    }
 }
 
 /// State at an index.
@@ -214,15 +230,22 @@ fn unfold_fast(
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<(u64, Writer), ReplayError> {
     let begun = begin(log_dir, log, writer, FOLD_BYTES)?;
-    fold_up_to(log, begun, last, progress)
+    fold_up_to(log, begun, last, &mut |at, last| {
+        progress(at, last);
+        Ok(())
+    })
 }
+
+/// Is called with the index that a fold reached after each batch, and the last one; its error ends
+/// the fold.
+pub type FoldStep<'a> = &'a mut dyn FnMut(u64, u64) -> Result<(), ReplayError>;
 
 /// Lets a fold that stands just before the index `from` continue up to `last`, and commits it.
 fn fold_up_to(
     log: &dyn ReadableLog,
     (mut fold, from): (Fold, u64),
     last: u64,
-    progress: &mut dyn FnMut(u64, u64),
+    step: FoldStep<'_>,
 ) -> Result<(u64, Writer), ReplayError> {
     let entries = match last + 1 {
         next if next == from && fold.position().begun => 0,
@@ -234,8 +257,7 @@ fn fold_up_to(
         }
         _ => feed(log, from, last, &mut |batch| {
             fold.apply(batch)?;
-            progress(reached(batch), last);
-            Ok(())
+            step(reached(batch), last)
         })?,
     };
     Ok((entries, fold.finish()?))
@@ -251,14 +273,14 @@ pub fn unfold(
     base: Option<&SnapshotDir>,
     last: u64,
     mut writer: Writer,
-    progress: &mut dyn FnMut(u64, u64),
+    step: FoldStep<'_>,
 ) -> Result<Writer, ReplayError> {
     let from = match base {
         Some(base) => lay(base, &mut writer)? + 1,
         None => log.bounds().0,
     };
-    let fold = writer.fold(FOLD_BYTES)?;
-    Ok(fold_up_to(log, (fold, from), last, progress)?.1)
+    let fold = writer.fold(UNFOLD_BYTES)?;
+    Ok(fold_up_to(log, (fold, from), last, step)?.1)
 }
 
 /// Continues behind what [`unfold`] gave, in the same way.
@@ -269,11 +291,11 @@ pub fn unfold_on(
     log: &dyn ReadableLog,
     last: u64,
     writer: Writer,
-    progress: &mut dyn FnMut(u64, u64),
+    step: FoldStep<'_>,
 ) -> Result<Writer, ReplayError> {
-    let fold = writer.fold(FOLD_BYTES)?;
+    let fold = writer.fold(UNFOLD_BYTES)?;
     let from = fold.position().index + 1;
-    Ok(fold_up_to(log, (fold, from), last, progress)?.1)
+    Ok(fold_up_to(log, (fold, from), last, step)?.1)
 }
 
 /// Folds the entries `from..=last` into projections that stand just before them; nothing if `last`

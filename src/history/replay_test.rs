@@ -62,7 +62,7 @@ fn a_state_that_is_folded_and_gone_on_from_is_what_batches_give() {
         |name: &str| Projections::open(dir.path().join(name), DatabaseOptions::dev()).unwrap();
     let (folded, fold) = open("folded");
     let (batched, mut batches) = open("batched");
-    let fold = unfold(&log, None, 100, fold, &mut |_, _| ()).unwrap();
+    let fold = unfold(&log, None, 100, fold, &mut |_, _| Ok(())).unwrap();
     go_on(&log, 0, 100, &mut batches, &mut |_, _| ()).unwrap();
     assert_eq!(StateAt::of(&folded).index, 100);
     // How many rows of which digest there are in a table.
@@ -76,7 +76,7 @@ fn a_state_that_is_folded_and_gone_on_from_is_what_batches_give() {
         written(&folded, "of-folded"),
         written(&batched, "of-batched")
     );
-    unfold_on(&log, 200, fold, &mut |_, _| ()).unwrap();
+    unfold_on(&log, 200, fold, &mut |_, _| Ok(())).unwrap();
     go_on(&log, 101, 200, &mut batches, &mut |_, _| ()).unwrap();
     assert_eq!(StateAt::of(&folded).index, 200);
     assert_eq!(StateAt::of(&folded), StateAt::of(&batched));

@@ -2,6 +2,10 @@
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+#[cfg(test)]
+use std::sync::Arc;
+#[cfg(test)]
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::replay::ReplayError;
 use crate::error::chain;
@@ -14,13 +18,48 @@ pub const RESERVE: u64 = 128 << 20;
 pub struct DiskReserve {
     dir: PathBuf,
     needed: u64,
+    /// How often there is still space, where a test says so.
+    #[cfg(test)]
+    looks: Option<Arc<AtomicU64>>,
+}
+
+/// Whether a file could not be written for want of space.
+pub fn is_full(error: &io::Error) -> bool {
+    use io::ErrorKind::{QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded)
 }
 
 impl DiskReserve {
     /// The disk on which `path` will lie.
     pub fn of(path: &Path, needed: u64) -> Self {
         let dir = path.parent().unwrap_or(Path::new(".")).to_owned();
-        Self { dir, needed }
+        Self {
+            dir,
+            needed,
+            #[cfg(test)]
+            looks: None,
+        }
+    }
+
+    /// A disk that has space when it is looked at so often, and none after that.
+    #[cfg(test)]
+    pub(crate) fn for_looks(path: &Path, looks: u64) -> Self {
+        Self {
+            looks: Some(Arc::new(AtomicU64::new(looks))),
+            ..Self::of(path, RESERVE)
+        }
+    }
+
+    /// Bytes that are free, if the file system says so.
+    fn free(&self) -> Option<u64> {
+        #[cfg(test)]
+        if let Some(looks) = &self.looks {
+            let less = |left: u64| left.checked_sub(1);
+            let left = looks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+            return Some(left.map_or(0, |_| u64::MAX));
+        }
+        let stat = rustix::fs::statvfs(&self.dir).ok()?;
+        Some(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 
     /// Whether the space suffices to continue.
@@ -37,10 +76,9 @@ impl DiskReserve {
     /// [`ReplayError::NoSpace`].
     pub fn check_for(&self, bytes: u64) -> Result<(), ReplayError> {
         // A file system that does not say has space until it refuses a write.
-        let Ok(stat) = rustix::fs::statvfs(&self.dir) else {
+        let Some(free) = self.free() else {
             return Ok(());
         };
-        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
         let needed = self.needed.saturating_add(bytes);
         match free < needed {
             true => Err(ReplayError::NoSpace {

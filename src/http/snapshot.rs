@@ -23,7 +23,7 @@ use crate::error::{Code, Refusal};
 use crate::history::ArchiveError;
 use crate::history::backup::restore::Restore;
 use crate::history::proof::NoteKey;
-use crate::history::reserve::{DiskReserve, RESERVE};
+use crate::history::reserve::{DiskReserve, RESERVE, is_full};
 use crate::net::body::{BEGIN, Pace};
 use crate::server::backup::Backup;
 use crate::table_reads::offload;
@@ -52,7 +52,11 @@ fn failed(error: ArchiveError) -> Refusal {
 }
 
 fn io(error: std::io::Error) -> Refusal {
-    Refusal::internal(format!("cannot keep the backup: {error}"))
+    let text = format!("cannot keep the backup: {error}");
+    match is_full(&error) {
+        true => Refusal::new(Code::Unavailable, text),
+        false => Refusal::internal(text),
+    }
 }
 
 /// `GET /v1/operator/snapshot`: a backup of everything that is applied, as a tar.
@@ -225,6 +229,17 @@ mod tests {
         assert!(refused.message.ends_with("bytes came in time"), "{refused}");
         drop(body);
         trickle.await.unwrap();
+    }
+
+    #[test]
+    fn a_disk_that_gets_full_under_a_backup_is_unavailable() {
+        let full = || std::io::Error::from(std::io::ErrorKind::StorageFull);
+        let file = ArchiveError::file("write", Path::new("/srv/backup.tar"));
+        for refused in [io(full()), failed(file(full()))] {
+            assert_eq!(refused.code, Code::Unavailable, "{refused}");
+        }
+        let other = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+        assert_eq!(io(other).code, Code::Internal);
     }
 
     #[tokio::test]

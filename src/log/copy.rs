@@ -3,6 +3,7 @@
 //! Whole sealed segments are taken as they lie; what is still open, or reaches further than is
 //! wanted, is written as a sealed segment of its own, which holds the same entries.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use super::error::LogError;
@@ -30,11 +31,16 @@ pub struct CopyFile {
 
 impl ReadOnlyLog {
     /// The files that make a copy of the log up to `last`: sealed segments where they lie, and the
-    /// rest written into `dir`.
+    /// rest written into `dir`, as long as `fits` allows so many bytes more.
     ///
     /// # Errors
-    /// Damage; a failed write.
-    pub fn pieces(&self, last: u64, dir: &Path) -> Result<Vec<CopyFile>, LogError> {
+    /// Damage; a failed write; what `fits` answers.
+    pub fn pieces(
+        &self,
+        last: u64,
+        dir: &Path,
+        fits: &dyn Fn(u64) -> io::Result<()>,
+    ) -> Result<Vec<CopyFile>, LogError> {
         let mut pieces = Vec::new();
         for segment in self.all() {
             let (first, next) = (segment.first(), segment.next());
@@ -46,7 +52,9 @@ impl ReadOnlyLog {
                 (Segment::Sealed(sealed), true) => (sealed.path.clone(), next),
                 _ => {
                     let end = next.min(last + 1);
-                    (self.seal_part(&segment, end, dir, &name)?, end)
+                    let path = dir.join(&name);
+                    self.seal_part(&segment, end, &path, fits)?;
+                    (path, end)
                 }
             };
             pieces.push(CopyFile {
@@ -90,19 +98,21 @@ impl ReadOnlyLog {
         &self,
         segment: &Segment,
         end: u64,
-        dir: &Path,
-        name: &str,
-    ) -> Result<PathBuf, LogError> {
-        let path = dir.join(name);
+        path: &Path,
+        fits: &dyn Fn(u64) -> io::Result<()>,
+    ) -> Result<(), LogError> {
         let file = RealFiles
-            .create(&path, 0)
-            .map_err(|e| LogError::io("create", &path, e))?;
+            .create(path, 0)
+            .map_err(|e| LogError::io("create", path, e))?;
         let mut read = |from: u64, bytes: usize, out: &mut Vec<Entry>| {
-            out.extend(self.read_some(from, end, bytes)?);
+            let entries = self.read_some(from, end, bytes)?;
+            // At least as much as is written of them: they are compressed.
+            let size: usize = entries.iter().map(|entry| entry.body.len()).sum();
+            fits(size as u64).map_err(|e| LogError::io("write", path, e))?;
+            out.extend(entries);
             Ok(())
         };
-        sealed::write(&*file, &path, segment.header(), end, &mut read)?;
-        Ok(path)
+        sealed::write(&*file, path, segment.header(), end, &mut read).map(drop)
     }
 }
 
@@ -118,4 +128,39 @@ pub fn read_back(dir: &Path) -> Result<u64, LogError> {
         entries += 1;
     }
     Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::super::engine::LogEngine;
+    use super::super::options::LogOptions;
+    use super::*;
+
+    #[test]
+    fn what_is_sealed_for_a_copy_is_written_only_as_long_as_there_is_space() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let (log, _) = LogEngine::open(&path, LogOptions::journal()).unwrap();
+        for byte in 0..4_u8 {
+            log.append_one(1, 1, vec![byte; 40 << 10].into()).unwrap();
+        }
+        log.close();
+        let log = ReadOnlyLog::open(&path).unwrap();
+        let last = log.bounds().1 - 1;
+        // The second of its blocks does not fit.
+        let left = Cell::new(1_u32);
+        let fits = |bytes: u64| -> io::Result<()> {
+            assert!(bytes >= 40 << 10, "{bytes}");
+            let less = left.get().checked_sub(1);
+            left.set(less.ok_or(io::ErrorKind::StorageFull)?);
+            Ok(())
+        };
+        let refused = log.pieces(last, dir.path(), &fits).unwrap_err();
+        assert!(refused.is_full(), "{refused}");
+        let pieces = log.pieces(last, dir.path(), &|_| Ok(())).unwrap();
+        let next: Vec<u64> = pieces.iter().map(|piece| piece.next).collect();
+        assert_eq!(next, [last + 1]);
+    }
 }

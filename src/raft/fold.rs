@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use drover_events::{RaftPayload, Recorded};
-use drover_projections::{Outcome, Projections, Writer};
+use drover_projections::snapshot::SpaceCheck;
+use drover_projections::{Outcome, Projections, StorageError, Writer};
 
 use super::types::Entry;
 use crate::error::chain;
@@ -47,8 +48,8 @@ pub enum FoldError {
     Storage(String),
 }
 
-/// Writes a state into the empty directory it is given.
-pub type Save = Box<dyn FnOnce(&Path) -> io::Result<()> + Send>;
+/// Writes a state into the empty directory it is given, as long as there is space.
+pub type Save = Box<dyn FnOnce(&Path, SpaceCheck<'_>) -> io::Result<()> + Send>;
 
 /// The state that committed entries are folded into.
 pub trait Fold: Send + 'static {
@@ -125,6 +126,15 @@ impl Projector {
     }
 }
 
+/// A failure of storage as one of files: whether the disk is full can be seen of it.
+fn failed(error: &StorageError) -> io::Error {
+    let kind = match error.is_out_of_space() {
+        true => io::ErrorKind::StorageFull,
+        false => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, chain(error))
+}
+
 fn decode(entry: &Entry) -> Result<Recorded, FoldError> {
     let payload = RaftPayload(entry.payload.0.clone());
     let (term, index) = (*entry.log_id.leader_id, entry.log_id.index);
@@ -187,13 +197,13 @@ impl Fold for Projector {
 
     fn save(&mut self) -> Save {
         let view = self.projections.view();
-        Box::new(move |dir| {
+        Box::new(move |dir, fits| {
             let began = Instant::now();
-            let written = view.write_snapshot(dir, SNAPSHOT_FILE);
+            let written = view.write_snapshot_within(dir, SNAPSHOT_FILE, fits);
             if written.is_ok() {
                 took("nomad.raft.fsm.snapshot", began);
             }
-            written.map(|_| ()).map_err(|e| io::Error::other(chain(&e)))
+            written.map(|_| ()).map_err(|e| failed(&e))
         })
     }
 
@@ -203,9 +213,7 @@ impl Fold for Projector {
         if installed.is_ok() {
             took("nomad.raft.fsm.restore", began);
         }
-        installed
-            .map(|_| ())
-            .map_err(|e| io::Error::other(chain(&e)))
+        installed.map(|_| ()).map_err(|e| failed(&e))
     }
 
     fn writer(&mut self) -> Option<&mut Writer> {
@@ -214,7 +222,7 @@ impl Fold for Projector {
 
     fn forget(&mut self, index: u64) -> io::Result<()> {
         let raised = self.writer.raise_floor(index);
-        raised.map_err(|e| io::Error::other(chain(&e)))
+        raised.map_err(|e| failed(&e))
     }
 }
 
@@ -253,7 +261,10 @@ impl Fold for Discard {
     fn save(&mut self) -> Save {
         let p = self.place.unwrap_or_default();
         let text = format!("{} {} {}", p.index, p.term, p.membership);
-        Box::new(move |dir| fs::write(dir.join("place"), text))
+        Box::new(move |dir, fits| {
+            fits(text.len() as u64)?;
+            fs::write(dir.join("place"), text)
+        })
     }
 
     fn load(&mut self, dir: &Path) -> io::Result<()> {
@@ -289,6 +300,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_state_that_does_not_fit_on_the_disk_is_known_by_its_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let opened = Projections::open(dir.path().join("tables"), DatabaseOptions::dev());
+        let mut one = Projector::new(opened.unwrap().1);
+        let blank = Entry::new(log_id(1, 1), Payload::from(RaftPayload::blank()));
+        one.apply(&[blank], &mut |_, _| {}).unwrap();
+        let full = |_: u64| -> io::Result<()> {
+            let text = "the disk is full: it is a test's";
+            Err(io::Error::new(io::ErrorKind::StorageFull, text))
+        };
+        let saved = dir.path().join("saved");
+        let error = one.save()(saved.as_path(), &full).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert!(error.to_string().ends_with("it is a test's"), "{error}");
+    }
+
+    #[test]
     fn what_is_applied_saved_and_loaded_is_timed() {
         let options = crate::telemetry::TelemetryOptions::default();
         let (telemetry, recorder) = crate::telemetry::build(&options);
@@ -301,10 +329,11 @@ mod tests {
         let blank = |index| Entry::new(log_id(1, index), Payload::from(RaftPayload::blank()));
         let entries: Vec<Entry> = (1..4).map(blank).collect();
         let saved = dir.path().join("saved");
+        let fits = |_: u64| -> io::Result<()> { Ok(()) };
         metrics::with_local_recorder(&recorder, || {
             let mut one = open("one");
             one.apply(&entries, &mut |_, _| {}).unwrap();
-            one.save()(saved.as_path()).unwrap();
+            one.save()(saved.as_path(), &fits).unwrap();
             open("two").load(&saved).unwrap();
         });
         let text = telemetry.prometheus();

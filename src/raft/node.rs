@@ -18,7 +18,7 @@ use tokio::sync::{oneshot, watch};
 use super::fold::Fold;
 use super::log_store::LogStore;
 use super::network::{Method, Network, Transport, TransportError, decode, encode};
-use super::snapshot::{self, SnapshotDir, SnapshotHead};
+use super::snapshot::{self, SnapshotDir, SnapshotHead, StateSpace};
 use super::state_machine::{Applier, Parked, StateMachine};
 use super::types::{Member, Payload, Response, TypeConfig};
 use super::write::LogWriter;
@@ -308,17 +308,21 @@ impl RaftNode {
     }
 
     /// Writes the state as it is applied now, and its head, into the directory `dir`, which is
-    /// made. Raft does not know of it.
+    /// made, as long as `fits` allows it. Raft does not know of it.
     ///
     /// # Errors
-    /// If the files cannot be written.
-    pub async fn write_state(&self, dir: PathBuf) -> io::Result<(SnapshotHead, SnapshotDir)> {
+    /// If the files cannot be written; a full disk is of the kind [`io::ErrorKind::StorageFull`].
+    pub async fn write_state(
+        &self,
+        dir: PathBuf,
+        fits: StateSpace,
+    ) -> io::Result<(SnapshotHead, SnapshotDir)> {
         let membership = {
             let metrics = self.raft.server_metrics().borrow_watched().clone();
             metrics.membership_config.as_ref().clone()
         };
         let dir = SnapshotDir::new(dir);
-        let head = snapshot::write(&dir, &self.applier, &self.log, &membership).await?;
+        let head = snapshot::write(&dir, &self.applier, &self.log, &membership, fits).await?;
         Ok((head, dir))
     }
 

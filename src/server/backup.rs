@@ -1,7 +1,7 @@
 //! Backups of a running server, and how one of them takes its place.
 
 use std::fs::{self, File};
-use std::io::BufWriter;
+use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
 use drover_events::Actor;
@@ -11,7 +11,7 @@ use drover_projections::tables::root_keys::RootKeys;
 use super::Server;
 use crate::history::ArchiveError;
 use crate::history::backup::restore::{Former, Restore, Restored, prepare};
-use crate::history::backup::save::{BackupSource, Saved, save};
+use crate::history::backup::save::{BackupSource, Saved, bytes_of, save};
 use crate::history::replay;
 use crate::history::reserve::{DiskReserve, RESERVE, ReservedWriter};
 use crate::keyring::Keyring;
@@ -45,12 +45,8 @@ impl Drop for Scratch {
     }
 }
 
-fn file(doing: &'static str, path: &Path, source: std::io::Error) -> ArchiveError {
-    ArchiveError::File {
-        doing,
-        path: path.to_owned(),
-        source,
-    }
+fn file(doing: &'static str, path: &Path, source: io::Error) -> ArchiveError {
+    ArchiveError::file(doing, path)(source)
 }
 
 fn broken(error: impl std::fmt::Display) -> ArchiveError {
@@ -72,17 +68,30 @@ impl Backup {
 }
 
 impl Server {
-    /// Writes a backup of all that is applied into a file.
+    /// Writes a backup of all that is applied into a file. Space is left on its disk for what is
+    /// served.
     ///
     /// # Errors
-    /// A damaged log; files that cannot be written.
+    /// A damaged log; files that cannot be written; a disk that has no space for them.
     pub async fn backup(&self) -> Result<Backup, ArchiveError> {
         let scratch = offload(|| {
             self.keys_are_whole()?;
             Scratch::new(&self.dir, "save")
         })?;
+        let reserve = DiskReserve::of(&scratch.path().join("backup.tar"), RESERVE);
+        self.backup_in(scratch, reserve).await
+    }
+
+    async fn backup_in(
+        &self,
+        scratch: Scratch,
+        reserve: DiskReserve,
+    ) -> Result<Backup, ArchiveError> {
+        offload(|| reserve.check_for(self.backup_bytes()))?;
         let state = scratch.path().join("state");
-        let written = self.raft.write_state(state.clone()).await;
+        let own = reserve.clone();
+        let fits = Box::new(move |bytes: u64| own.check_write(bytes));
+        let written = self.raft.write_state(state.clone(), fits).await;
         let (_, state) = written.map_err(|source| file("write", &state, source))?;
         let signer = self.keyring.active().ok().map(|key| key.checkpoint_key());
         let server = self.dir.clone();
@@ -91,17 +100,17 @@ impl Server {
             fs::create_dir_all(&rest).map_err(|source| file("create", &rest, source))?;
             let log_dir = server.join("log");
             let log = ReadOnlyLog::open(&log_dir)?;
-            let base = replay::foundation(&log_dir, &log)
-                .map_err(|error| broken(crate::error::chain(&error)))?;
+            let base = replay::foundation(&log_dir, &log)?;
             let path = scratch.path().join("backup.tar");
             let made = File::create(&path).map_err(|source| file("create", &path, source))?;
-            let made = ReservedWriter::new(made, DiskReserve::of(&path, RESERVE));
+            let made = ReservedWriter::new(made, reserve.clone());
             let mut out = BufWriter::with_capacity(BUFFER, made);
             let source = BackupSource {
                 server: &server,
                 state: &state,
                 base,
                 scratch: &rest,
+                reserve: &reserve,
                 signer,
             };
             let saved = save(&source, &mut out, &mut |_, _| ())?;
@@ -110,16 +119,24 @@ impl Server {
         tokio::task::spawn_blocking(work).await.map_err(broken)?
     }
 
+    /// Bytes that a backup takes, roughly: its state twice, as files and in the tar, and what the
+    /// tar has of the log and of the state that this continues from.
+    fn backup_bytes(&self) -> u64 {
+        let log = self.raft.log();
+        let segments = log.segments().into_iter();
+        let sealed: u64 = segments.filter(|one| one.sealed).map(|one| one.bytes).sum();
+        // Where something is wrong with it, the backup names that.
+        let base = replay::foundation(log.dir(), &**log).ok().flatten();
+        let base = base.and_then(|base| bytes_of(&base).ok());
+        2 * self.projections.snapshot_bytes() + sealed + base.unwrap_or(0)
+    }
+
     /// A backup without one of the keys could never be read whole. One that this server has not
     /// either was lost before.
     fn keys_are_whole(&self) -> Result<(), ArchiveError> {
         let dir = self.dir.join("keystore");
         let failed = |error: &dyn std::error::Error| {
-            file(
-                "use",
-                &dir,
-                std::io::Error::other(crate::error::chain(error)),
-            )
+            file("use", &dir, io::Error::other(crate::error::chain(error)))
         };
         let (kept, unreadable) = Keyring::open(&dir).map_err(|error| failed(&error))?;
         if let Some(error) = unreadable.first() {
@@ -204,5 +221,52 @@ impl Server {
     /// Ready when this server is to be stopped and started anew.
     pub async fn wants_restart(&self) {
         self.restart.cancelled().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::server::testing::Stopping;
+
+    /// Directories in which something is made and was not removed.
+    fn scratches(server: &Server) -> usize {
+        let entries = fs::read_dir(server.dir.join("snapshots")).unwrap();
+        let path = |entry: io::Result<fs::DirEntry>| entry.unwrap().path();
+        let draft = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "tmp");
+        entries.map(path).filter(draft).count()
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_backup_is_made_only_as_long_as_the_disk_has_space() {
+        let dir = tempfile::tempdir().unwrap();
+        let telemetry = crate::telemetry::install(std::time::Duration::from_secs(10));
+        let config = Arc::new(Config::dev());
+        let started = Server::start(config, dir.path(), telemetry).await;
+        let server = Stopping(started.unwrap());
+        server.wait_ready().await;
+        assert!(server.backup_bytes() > 0);
+        let mut looks = 0;
+        let backup = loop {
+            let scratch = Scratch::new(&server.dir, "save").unwrap();
+            let reserve = DiskReserve::for_looks(&scratch.path().join("backup.tar"), looks);
+            match server.backup_in(scratch, reserve).await {
+                Ok(backup) => break backup,
+                Err(ArchiveError::NoSpace(text)) => {
+                    assert!(text.starts_with("the disk is full: "), "{text}");
+                }
+                Err(other) => panic!("{other:?}"),
+            }
+            assert_eq!(scratches(&server), 0, "after {looks} looks");
+            looks += 1;
+        };
+        // Before it begins, for the state, for what is sealed of the log, and for the tar.
+        assert!(looks >= 4, "{looks}");
+        assert!(backup.path().metadata().unwrap().len() > 0);
+        drop(backup);
+        server.shutdown().await;
     }
 }

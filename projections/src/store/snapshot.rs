@@ -7,6 +7,7 @@
 //! again.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use rocksdb::{IngestExternalFileOptions, SstFileWriter, WriteBatch};
@@ -22,6 +23,7 @@ use crate::engine::staged::{TableBatch, WriteEntries};
 use crate::engine::unreadable;
 use crate::read::view::View;
 use crate::store::load::load;
+use crate::store::projections::Projections;
 use crate::store::writer::Writer;
 
 const FORMAT: u32 = 1;
@@ -29,6 +31,11 @@ const MANIFEST: &str = "manifest.json";
 const INSTALLING: &[u8] = b"installing";
 /// The families a snapshot holds.
 const FAMILIES: [Family; 2] = [Family::Rows, Family::Index];
+/// After how many bytes of a file it is looked whether there is space for as many more.
+const STEP: u64 = 8 << 20;
+
+/// Whether so many more bytes may be written.
+pub type SpaceCheck<'a> = &'a dyn Fn(u64) -> io::Result<()>;
 
 /// What a snapshot holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,6 +101,20 @@ impl View {
     /// Writes the state into `dir`, which is made if need be, as files of at most about
     /// `file_size` bytes each.
     pub fn write_snapshot(&self, dir: &Path, file_size: u64) -> Result<Manifest, StorageError> {
+        self.write_snapshot_within(dir, file_size, &|_| Ok(()))
+    }
+
+    /// As [`write_snapshot`](Self::write_snapshot), as long as there is space: `fits` is called
+    /// before each file, and again and again while it is written.
+    ///
+    /// # Errors
+    /// What `fits` answers, as that of a file that cannot be written.
+    pub fn write_snapshot_within(
+        &self,
+        dir: &Path,
+        file_size: u64,
+        fits: SpaceCheck<'_>,
+    ) -> Result<Manifest, StorageError> {
         fs::create_dir_all(dir).map_err(file_error("create", dir))?;
         let position = self.position();
         let mut manifest = Manifest {
@@ -113,7 +134,7 @@ impl View {
             });
         }
         for family in FAMILIES {
-            self.write_family(dir, family, file_size, &mut manifest)?;
+            self.write_family((dir, fits), family, file_size, &mut manifest)?;
         }
         manifest.put(dir)?;
         Ok(manifest)
@@ -121,7 +142,7 @@ impl View {
 
     fn write_family(
         &self,
-        dir: &Path,
+        (dir, fits): (&Path, SpaceCheck<'_>),
         family: Family,
         file_size: u64,
         manifest: &mut Manifest,
@@ -132,6 +153,9 @@ impl View {
         while more {
             let name = format!("{}-{:05}.sst", family.name(), manifest.files.len());
             let path = dir.join(&name);
+            let step = STEP.min(file_size);
+            let mut granted = step;
+            fits(step).map_err(file_error("write", &path))?;
             let options = self.visible.db_snapshot.database().file_options(family);
             let mut file = SstFileWriter::create(&options);
             let failed = StorageError::database("write a snapshot");
@@ -147,6 +171,10 @@ impl View {
                         count_row(manifest, walk.key());
                     }
                     more = walk.advance()?;
+                    if file.file_size() > granted {
+                        granted = file.file_size() + step;
+                        fits(step).map_err(file_error("write", &path))?;
+                    }
                 }
                 Ok(file.finish())
             };
@@ -171,6 +199,18 @@ fn count_row(manifest: &mut Manifest, key: &[u8]) {
     let number = u16::from_be_bytes(*number);
     if let Some(table) = manifest.tables.iter_mut().find(|table| table.id == number) {
         table.rows += 1;
+    }
+}
+
+impl Projections {
+    /// Bytes of the files that [`View::write_snapshot`] would write now, roughly.
+    pub fn snapshot_bytes(&self) -> u64 {
+        let db = self.database();
+        let bytes = |family| {
+            db.property(family, "rocksdb.live-sst-files-size")
+                + db.property(family, "rocksdb.cur-size-all-mem-tables")
+        };
+        FAMILIES.map(bytes).iter().sum()
     }
 }
 

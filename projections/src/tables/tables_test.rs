@@ -171,6 +171,30 @@ fn ev_05_every_table_survives_a_snapshot() {
     assert_eq!(again.view().digests(), full.view().digests());
 }
 
+#[test]
+fn a_snapshot_is_written_only_as_long_as_there_is_space() {
+    let (dir, full) = filled();
+    let write = |name: &str, looks: usize| {
+        let left = std::cell::Cell::new(looks);
+        let fits = |_: u64| -> std::io::Result<()> {
+            let less = left.get().checked_sub(1);
+            left.set(less.ok_or(std::io::ErrorKind::StorageFull)?);
+            Ok(())
+        };
+        let files = dir.path().join(name);
+        let written = full.view().write_snapshot_within(&files, 512, &fits);
+        (written, std::fs::read_dir(&files).unwrap().count())
+    };
+    let whole = write("whole", usize::MAX).0.unwrap();
+    assert!(!whole.files.is_empty() && full.snapshot_bytes() > 0);
+    for looks in 0..whole.files.len() {
+        let (cut, files) = write(&format!("cut-{looks}"), looks);
+        let error = cut.unwrap_err();
+        assert!(error.is_out_of_space(), "{error}");
+        assert!(files <= looks, "{files} files were begun, {looks} allowed");
+    }
+}
+
 fn edit(dir: &std::path::Path, change: impl FnOnce(&mut Manifest)) {
     let mut manifest = snapshot::read_manifest(dir).unwrap();
     change(&mut manifest);

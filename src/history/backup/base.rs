@@ -85,7 +85,8 @@ fn rows(base: &SnapshotDir, scratch: &Path) -> Result<(), ArchiveError> {
         let (_projections, mut writer) = Projections::open(scratch, DatabaseOptions::dev())?;
         writer.install(&base.state())
     };
-    let done = read().map_err(|error| broken(base, &chain(&error)));
+    let what = format!("the base {}", base.path().display());
+    let done = read().map_err(|error| ArchiveError::state(&what, &error));
     if scratch.exists() {
         fs::remove_dir_all(scratch).map_err(ArchiveError::file("remove", scratch))?;
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use sha2::{Digest as _, Sha256};
@@ -14,8 +14,19 @@ use super::manifest::{self, FORMAT, MANIFEST, Manifest, SIGNATURE, SUMS};
 use super::save::head_of;
 use super::tar::{Part, Sinks, TarReader};
 use crate::history::proof::{self, Checkpoint, NoteKey};
-use crate::history::reserve::{DiskReserve, RESERVE};
+use crate::history::reserve::{DiskReserve, RESERVE, ReservedWriter};
 use crate::raft::snapshot::SnapshotDir;
+
+/// The part with the public keys that signed checkpoints, and the backup.
+const KEYS: &str = "checkpoints.keys";
+/// The parts that are kept in memory, and the bytes of each at most. Those of a log of 100,000
+/// segments fit: its sums have a line for every one.
+const KEPT: [(&str, u64); 4] = [
+    (MANIFEST, 8 << 20),
+    (SUMS, 32 << 20),
+    (SIGNATURE, 1 << 20),
+    (KEYS, 8 << 20),
+];
 
 /// What a backup holds.
 #[derive(Clone, Debug, Default)]
@@ -52,8 +63,24 @@ impl Write for CapturedPart {
 }
 
 impl CapturedPart {
-    fn bytes(&self) -> Vec<u8> {
-        self.0.lock().map(|kept| kept.clone()).unwrap_or_default()
+    /// Refuses a part that is larger than any backup's, with what is kept under its name already.
+    fn check(&self, name: &str, size: u64, most: u64) -> io::Result<()> {
+        let kept = self.0.lock().map_or(0, |kept| kept.len() as u64);
+        let all = kept.saturating_add(size);
+        match all > most {
+            true => Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("{name} has {all} bytes, and that of a backup {most} at most"),
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// Takes the bytes out.
+    fn take(&self) -> Vec<u8> {
+        let kept = self.0.lock();
+        kept.map(|mut kept| std::mem::take(&mut *kept))
+            .unwrap_or_default()
     }
 }
 
@@ -97,19 +124,19 @@ pub fn unpack(
     dir: &Path,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Manifest, ArchiveError> {
-    unpack_within(from, (pinned, RESERVE), dir, progress)
+    let reserve = DiskReserve::of(&dir.join(MANIFEST), RESERVE);
+    unpack_within(from, (pinned, &reserve), dir, progress)
 }
 
 fn unpack_within(
     from: &mut dyn Read,
-    (pinned, reserve): (&[NoteKey], u64),
+    (pinned, reserve): (&[NoteKey], &DiskReserve),
     dir: &Path,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Manifest, ArchiveError> {
-    let reserve = DiskReserve::of(&dir.join(MANIFEST), reserve);
     let mut to = |name: &str, size: u64| {
         reserve.check_write(size)?;
-        create(&dir.join(name))
+        create(&dir.join(name), reserve)
     };
     let found = read(from, pinned, &mut to, progress)?;
     if let Some(problem) = found.problems.first() {
@@ -155,11 +182,14 @@ pub fn lay_out(
     Ok(checkpoint)
 }
 
-fn create(path: &PathBuf) -> io::Result<Sink> {
+/// Makes a file for a part. Whether the whole part fits was looked at, but others write to the disk
+/// too while it comes in.
+fn create(path: &Path, reserve: &DiskReserve) -> io::Result<Sink> {
     if let Some(dir) = path.parent() {
         fs::create_dir_all(dir)?;
     }
-    Ok(Box::new(File::create(path)?))
+    let file = File::create(path)?;
+    Ok(Box::new(ReservedWriter::new(file, reserve.clone())))
 }
 
 fn read(
@@ -172,17 +202,17 @@ fn read(
         pinned: !pinned.is_empty(),
         ..Inspection::default()
     };
-    let small = [MANIFEST, SUMS, SIGNATURE, "checkpoints.keys"];
-    let kept: BTreeMap<&str, CapturedPart> =
-        small.map(|name| (name, CapturedPart::default())).into();
+    let kept: BTreeMap<&str, (CapturedPart, u64)> = KEPT
+        .map(|(name, most)| (name, (CapturedPart::default(), most)))
+        .into();
     let mut tar = TarReader::new(from);
     loop {
         let next = tar.next(&mut |name, size| {
-            let sink = to(name, size)?;
-            Ok(match kept.get(name) {
-                Some(kept) => Box::new(Both(kept.clone(), sink)),
-                None => sink,
-            })
+            let Some((kept, most)) = kept.get(name) else {
+                return to(name, size);
+            };
+            kept.check(name, size, *most)?;
+            Ok(Box::new(Both(kept.clone(), to(name, size)?)))
         });
         match next {
             Ok(Some(part)) => found.parts.push(part),
@@ -195,9 +225,11 @@ fn read(
         }
         progress(tar.position());
     }
-    let text = |name: &str| kept.get(name).map(CapturedPart::bytes).unwrap_or_default();
-    check_sums(&mut found, &text(SUMS));
-    match serde_json::from_slice::<Manifest>(&text(MANIFEST)) {
+    let take = |name: &str| kept.get(name).map(|(kept, _)| kept.take());
+    let [manifest, sums, note, keys] =
+        [MANIFEST, SUMS, SIGNATURE, KEYS].map(|name| take(name).unwrap_or_default());
+    check_sums(&mut found, &sums);
+    match serde_json::from_slice::<Manifest>(&manifest) {
         Ok(manifest) if manifest.format != FORMAT => found.problems.push(format!(
             "its layout is {}, this program knows {FORMAT}",
             manifest.format
@@ -207,9 +239,11 @@ fn read(
             .problems
             .push(format!("{MANIFEST} cannot be read: {error}")),
     }
-    let note = String::from_utf8_lossy(&text(SIGNATURE)).into_owned();
-    let keys = String::from_utf8_lossy(&text("checkpoints.keys")).into_owned();
-    check_signature(&mut found, &note, &keys, &text(SUMS), pinned);
+    let (note, keys) = (
+        String::from_utf8_lossy(&note),
+        String::from_utf8_lossy(&keys),
+    );
+    check_signature(&mut found, &note, &keys, &sums, pinned);
     Ok(found)
 }
 
@@ -293,7 +327,10 @@ mod tests {
         tar.finish().unwrap();
         let dir = own.path().join("unpacked");
         fs::create_dir(&dir).unwrap();
-        let unpacked = |reserve| unpack_within(&mut &*backup, (&[], reserve), &dir, &mut |_| ());
+        let unpacked = |needed| {
+            let reserve = DiskReserve::of(&dir.join(MANIFEST), needed);
+            unpack_within(&mut &*backup, (&[], &reserve), &dir, &mut |_| ())
+        };
         let refused = unpacked(u64::MAX).unwrap_err();
         assert!(matches!(refused, ArchiveError::NoSpace(_)), "{refused:?}");
         assert!(refused.to_string().starts_with("the disk is full"));
@@ -305,5 +342,59 @@ mod tests {
             fs::read(dir.join("state/rows-00000.sst")).unwrap(),
             [7; 1024]
         );
+    }
+
+    #[test]
+    fn a_disk_that_gets_full_while_a_part_is_written_ends_it() {
+        let own = tempfile::tempdir().unwrap();
+        let mut backup = Vec::new();
+        let mut tar = TarWriter::new(&mut backup);
+        tar.add_bytes("rows", &[7; 2 << 20]).unwrap();
+        tar.finish().unwrap();
+        let path = own.path().join("rows");
+        // It fits when it begins, and so do two pieces of it.
+        let reserve = DiskReserve::for_looks(&path, 3);
+        let done = unpack_within(&mut &*backup, (&[], &reserve), own.path(), &mut |_| ());
+        let refused = done.unwrap_err();
+        assert!(matches!(refused, ArchiveError::NoSpace(_)), "{refused:?}");
+        let written = fs::metadata(&path).unwrap().len();
+        assert!((1..1 << 20).contains(&written), "{written}");
+    }
+
+    #[test]
+    fn what_is_kept_in_memory_is_as_large_as_that_of_a_backup_at_most() {
+        let packed = |parts: &[(&str, u64)]| {
+            let mut backup = Vec::new();
+            let mut tar = TarWriter::new(&mut backup);
+            for (name, size) in parts {
+                tar.add(name, *size, &mut io::repeat(b'x')).unwrap();
+            }
+            tar.finish().unwrap();
+            backup
+        };
+        for (name, most) in KEPT {
+            // Also where its name comes more than once.
+            for parts in [&[(name, most + 1)][..], &[(name, most), (name, 1)]] {
+                let found = inspect(&mut &*packed(parts), &[], &mut |_| ()).unwrap();
+                let first = format!("{name} has {} bytes, and", most + 1);
+                let [problem] = &found.problems[..] else {
+                    panic!("{:?}", found.problems)
+                };
+                assert!(problem.starts_with(&first), "{problem}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_sums_of_a_log_of_many_segments_are_kept() {
+        let part = |number: u64| Part {
+            name: format!("log/{}", "x".repeat(150)),
+            size: number,
+            sha256: [7; 32],
+        };
+        let parts: Vec<Part> = (0..100_000).map(part).collect();
+        let sums = manifest::sums(&parts).len() as u64;
+        let (_, most) = KEPT.into_iter().find(|(name, _)| *name == SUMS).unwrap();
+        assert!(sums <= most, "{sums}");
     }
 }

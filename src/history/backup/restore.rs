@@ -23,11 +23,12 @@ use super::ArchiveError;
 use super::adopt::{DRAFT, READY};
 use super::inspect::unpack;
 use super::manifest::Manifest;
-use super::save::head_of;
+use super::save::{bytes_of, head_of};
 use super::sync_dir;
 use crate::base::clock::Moment;
 use crate::history::proof::{self, NoteKey, Verify};
 use crate::history::replay::{self, ReplayError};
+use crate::history::reserve::{DiskReserve, RESERVE, is_full};
 use crate::keyring::{KeyringError, Keystore};
 use crate::log::{self, CompactRange, Entry, Epoch, LogEngine, ReadOnlyLog};
 use crate::raft::snapshot::{SnapshotDir, SnapshotHead};
@@ -117,18 +118,15 @@ fn refused(text: impl Into<String>) -> ArchiveError {
 }
 
 fn storage(error: StorageError) -> ArchiveError {
-    refused(format!("the state: {}", crate::error::chain(&error)))
-}
-
-fn folding(error: ReplayError) -> ArchiveError {
-    refused(crate::error::chain(&error))
+    ArchiveError::state("the state", &error)
 }
 
 /// Unpacks, checks and folds a backup beside the files of a server, which may be running.
 ///
 /// # Errors
 /// A backup with anything wrong in it, by its place; an index that is not in it; keys that cannot
-/// be unwrapped; files that cannot be written. The server's own files are as they were.
+/// be unwrapped; files that cannot be written, or that would leave the disk less than what is
+/// served there needs. The server's own files are as they were.
 pub fn prepare(
     from: &mut dyn Read,
     server: &Path,
@@ -155,6 +153,7 @@ fn make(
     progress: Progress<'_>,
 ) -> Result<Prepared, ArchiveError> {
     let unpacked = dir.join("unpacked");
+    let reserve = DiskReserve::of(&unpacked, RESERVE);
     let manifest = unpack(from, &how.pinned, &unpacked, &mut |at| {
         progress(RestoreStep::Unpack, at, 0);
     })?;
@@ -164,7 +163,10 @@ fn make(
     let index = find(&log, &manifest, how.moment)?;
     let state = match index == manifest.index {
         true => SnapshotDir::new(unpacked.clone()),
-        false => fold_to(&log, &unpacked, dir, (index, manifest.index), progress)?,
+        false => {
+            let to = (index, manifest.index);
+            fold_to(&log, &unpacked, (dir, &reserve), to, progress)?
+        }
     };
     let head = head_of(&SnapshotDir::new(unpacked.clone()))?;
     let known = how.above.max(manifest.index);
@@ -177,7 +179,7 @@ fn make(
     let time = rebase(&state, &base, first - 1, term)?;
     drop(log);
     fs::remove_dir_all(&unpacked).map_err(ArchiveError::file("remove", &unpacked))?;
-    take_in(&dir.join("projections"), &base)?;
+    take_in(&dir.join("projections"), &base, &reserve)?;
     Ok(Prepared {
         server: server.to_owned(),
         dir: dir.to_owned(),
@@ -261,23 +263,32 @@ fn last_by(log: &ReadOnlyLog, manifest: &Manifest, time: i64) -> Result<u64, Arc
 fn fold_to(
     log: &ReadOnlyLog,
     unpacked: &Path,
-    dir: &Path,
+    (dir, reserve): (&Path, &DiskReserve),
     (index, last): (u64, u64),
     progress: Progress<'_>,
 ) -> Result<SnapshotDir, ArchiveError> {
     let fold = dir.join("fold");
     let base = unpacked.join("base");
     let base = base.is_dir().then(|| SnapshotDir::new(base));
+    // What is held in memory is written at once.
+    let held = replay::UNFOLD_BYTES as u64;
+    let copied = base.as_ref().map_or(Ok(0), bytes_of)?;
+    reserve.check_for(copied + held)?;
     let (projections, writer) =
         Projections::open(&fold, DatabaseOptions::dev()).map_err(storage)?;
-    let mut heard = |at, _| progress(RestoreStep::Fold, at, last);
-    let writer = replay::unfold(log, base.as_ref(), index, writer, &mut heard).map_err(folding)?;
+    let mut step = |at, _| {
+        progress(RestoreStep::Fold, at, last);
+        reserve.check_for(held)
+    };
+    let writer = replay::unfold(log, base.as_ref(), index, writer, &mut step)?;
     let state = SnapshotDir::new(dir.join("at"));
-    let write = projections
-        .view()
-        .write_snapshot(&state.state(), STATE_FILE);
-    write.map_err(storage)?;
-    let writer = replay::unfold_on(log, last, writer, &mut heard).map_err(folding)?;
+    reserve.check_for(projections.snapshot_bytes())?;
+    let fits = |bytes: u64| reserve.check_write(bytes);
+    let view = projections.view();
+    let written = view.write_snapshot_within(&state.state(), STATE_FILE, &fits);
+    written.map_err(storage)?;
+    drop(view);
+    let writer = replay::unfold_on(log, last, writer, &mut step)?;
     let wanted = digests_of(&SnapshotDir::new(unpacked.to_owned()))?;
     let view = projections.view();
     for table in view.digests() {
@@ -326,10 +337,13 @@ fn rebase(
     Ok(manifest.time)
 }
 
-/// A new database that holds the state; every digest is computed again on the way.
-fn take_in(path: &Path, base: &SnapshotDir) -> Result<(), ArchiveError> {
+/// A new database that holds the state; every digest is computed again on the way. Its files are
+/// copied, and the new log has two segments allocated after that.
+fn take_in(path: &Path, base: &SnapshotDir, reserve: &DiskReserve) -> Result<(), ArchiveError> {
+    let segments = 2 * log::LogOptions::default().segment_bytes;
+    reserve.check_for(bytes_of(base)? + segments)?;
     let options = DatabaseOptions::dev();
-    schema::prepare(path, &options).map_err(|error| refused(crate::error::chain(&error)))?;
+    schema::prepare(path, &options).map_err(ReplayError::from)?;
     let (_, mut writer) = Projections::open(path, options).map_err(storage)?;
     writer.install(&base.state()).map_err(storage)?;
     Ok(())
@@ -357,6 +371,9 @@ fn take_keys(unpacked: &Path, to: &Path, server: &Path, how: &Restore) -> Result
                 "the backup's {name} cannot be unwrapped ({reason}): name the file that wraps it, \
                  keystore/wrap.key of the server that was backed up, with -wrap-key"
             ))
+        }
+        KeyringError::Io { path, source } if is_full(&source) => {
+            ArchiveError::file("write", &path)(source)
         }
         other => refused(other.to_string()),
     };
@@ -534,37 +551,5 @@ impl Prepared {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::history::testing::{START, write_log};
-
-    #[test]
-    fn a_time_is_restored_only_where_the_backup_tells_of_it() {
-        let dir = tempfile::tempdir().unwrap();
-        let log = ReadOnlyLog::open(&write_log(dir.path(), 10)).unwrap();
-        let second = 1_000_000_000;
-        let made = START + 60 * second;
-        let manifest = Manifest {
-            index: 9,
-            created: crate::history::backup::save::shown(made),
-            ..Manifest::default()
-        };
-        let at = |time| {
-            let found = find(&log, &manifest, Some(Moment::Time(time)));
-            found.map_err(|error| error.to_string())
-        };
-        // The first event has index 1; what is before it is Raft's own and has no time.
-        for early in [i64::MIN, 0, 1, START, START + second - 1] {
-            let error = at(early).unwrap_err();
-            assert!(error.contains("as old as that time"), "{early}: {error}");
-        }
-        assert_eq!(at(START + second), Ok(1));
-        assert_eq!(at(START + 5 * second - 1), Ok(4));
-        assert_eq!(at(START + 30 * second), Ok(9), "nothing happened since");
-        assert_eq!(at(made), Ok(9));
-        for late in [made + 1, i64::MAX] {
-            let error = at(late).unwrap_err();
-            assert!(error.contains("was made at"), "{late}: {error}");
-        }
-    }
-}
+#[path = "restore_test.rs"]
+mod tests;

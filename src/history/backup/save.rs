@@ -12,6 +12,7 @@ use super::ArchiveError;
 use super::manifest::{self, FORMAT, MANIFEST, Manifest, SIGNATURE, SUMS};
 use super::tar::TarWriter;
 use crate::history::proof::{self, Checkpoint, CheckpointFile};
+use crate::history::reserve::DiskReserve;
 use crate::log::{CompactRange, CopyFile, Epoch, ReadOnlyLog, leaf_hash};
 use crate::raft::snapshot::{SnapshotDir, SnapshotHead};
 
@@ -28,6 +29,8 @@ pub struct BackupSource<'a> {
     pub base: Option<SnapshotDir>,
     /// An empty directory for what is written on the way.
     pub scratch: &'a Path,
+    /// The disk on which that lies.
+    pub reserve: &'a DiskReserve,
     /// The key that signs checkpoints, where there is one.
     pub signer: Option<SigningKey>,
 }
@@ -60,7 +63,8 @@ pub fn save(
     };
     let log = ReadOnlyLog::open(&source.server.join("log"))?;
     check_log(&log, last, &range, progress)?;
-    let pieces = log.pieces(last, source.scratch)?;
+    let fits = |bytes: u64| source.reserve.check_write(bytes);
+    let pieces = log.pieces(last, source.scratch, &fits)?;
     let state = snapshot::read_manifest(&source.state.state())
         .map_err(|error| ArchiveError::Refused(error.to_string()))?;
     let mut tar = TarWriter::new(out);
@@ -217,6 +221,19 @@ pub(in crate::history) fn files(dir: &Path) -> Result<Vec<(String, PathBuf)>, Ar
     }
     found.sort();
     Ok(found)
+}
+
+/// Bytes of a state's files.
+///
+/// # Errors
+/// They cannot be listed.
+pub fn bytes_of(state: &SnapshotDir) -> Result<u64, ArchiveError> {
+    let mut bytes = 0;
+    for (_, path) in files(&state.state())? {
+        let file = fs::metadata(&path).map_err(ArchiveError::file("read", &path))?;
+        bytes += file.len();
+    }
+    Ok(bytes)
 }
 
 fn add_snapshot(

@@ -129,10 +129,7 @@ impl RebuildError {
     /// Whether it can succeed once there is space on the disk again.
     pub fn is_out_of_space(&self) -> bool {
         match self {
-            RebuildError::Replay(
-                ReplayError::Storage(error) | ReplayError::Schema(SchemaError::Storage(error)),
-            ) => error.is_out_of_space(),
-            RebuildError::Replay(ReplayError::NoSpace { .. }) => true,
+            RebuildError::Replay(error) => error.is_out_of_space(),
             RebuildError::File { source, .. } => source.kind() == std::io::ErrorKind::StorageFull,
             _ => false,
         }

@@ -25,7 +25,7 @@ fn make_base(server: &Path, index: u64) -> SnapshotDir {
     let scratch = tempfile::tempdir().unwrap();
     let opened = Projections::open(scratch.path().join("db"), DatabaseOptions::dev());
     let (projections, writer) = opened.unwrap();
-    replay::unfold(&log, None, index, writer, &mut |_, _| ()).unwrap();
+    replay::unfold(&log, None, index, writer, &mut |_, _| Ok(())).unwrap();
     let name = format!("{:020}-{index:020}", 3);
     let dir = SnapshotDir::new(server.join("snapshots").join(name));
     let view = projections.view();
