@@ -39,6 +39,8 @@ pub(super) struct AuditEntry {
     /// `applied`, or `refused`: it changed nothing.
     pub(super) outcome: String,
     pub(super) reason: String,
+    /// Why something of it cannot be read; empty where all can.
+    pub(super) unreadable: String,
     pub(super) changes: Vec<RowDiff>,
     pub(super) more_changes: u64,
 }

@@ -156,6 +156,18 @@ pub(crate) fn alter<T: Table>(database: &Path, key: &T::Key, change: impl FnOnce
         .unwrap();
 }
 
+/// What an event changed can be read no more.
+pub(crate) fn spoil_changes(database: &Path, index: u64) {
+    let db = Maintenance::open(database, &DatabaseOptions::dev()).unwrap();
+    let header = db.header().unwrap().unwrap_or_default();
+    let key = index.to_be_bytes().to_vec();
+    db.write(
+        &[RawChange::Put(FamilyPart::Changes, key, vec![0xff])],
+        &header,
+    )
+    .unwrap();
+}
+
 /// A server of one without Raft: what is proposed is applied, in order, under the next index.
 pub(crate) struct Direct {
     pub projections: Arc<Projections>,

@@ -229,7 +229,8 @@ fn of_plans_that_want_one_volume_at_once_one_goes_on() {
         world.request(eval, outcome)
     });
     let mut core = world.core();
-    let refused = requests.map(|request| prepare(&mut core, request, world.now).rejected_nodes.len());
+    let refused =
+        requests.map(|request| prepare(&mut core, request, world.now).rejected_nodes.len());
     assert_eq!(refused, [0, 1]);
 }
 
@@ -300,7 +301,8 @@ fn a_node_takes_no_more_volumes_than_its_plugin_says() {
         world.request(eval, outcome)
     });
     let mut core = world.core();
-    let refused = requests.map(|request| prepare(&mut core, request, world.now).rejected_nodes.len());
+    let refused =
+        requests.map(|request| prepare(&mut core, request, world.now).rejected_nodes.len());
     assert_eq!(refused, [0, 1]);
 }
 

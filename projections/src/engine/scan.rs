@@ -251,7 +251,8 @@ pub(crate) enum EntryCursor<'a> {
 
 /// A cursor of another module, inside [`EntryCursor::Boxed`].
 pub(crate) trait DynCursor {
-    /// Moves to the next entry; false at the end.
+    /// Moves to the next entry; false at the end. It stands at a single entry that cannot be read
+    /// too ([`StorageError::is_single_entry`]), and goes on behind it.
     fn advance(&mut self) -> Result<bool, StorageError>;
     /// The key of the entry it stands on.
     fn key(&self) -> &[u8];

@@ -92,17 +92,19 @@ fn newest(
         match head(db_snapshot, table, mark) {
             Ok(None) => {}
             Ok(Some(head)) => return Ok(Some((mark, Ok(head)))),
-            Err(error) if error.is_single_entry() => return Ok(Some((mark, Err(error)))),
+            Err(error) if error.is_damage() => return Ok(Some((mark, Err(error)))),
             Err(error) => return Err(error),
         }
     }
     Ok(None)
 }
 
-/// Calls `each` with the keys of a set, in order.
+/// Calls `each` with the keys of a set, in order. One that has not as many as its head says lost a
+/// chunk or the end of one, and is damaged: that is known only once `each` had the others.
 fn keys(
     db_snapshot: &DbSnapshot,
     (table, mark): (u16, u64),
+    head: SetHead,
     each: &mut dyn FnMut(&[u8]) -> Result<(), StorageError>,
 ) -> Result<(), StorageError> {
     let range = Range {
@@ -111,6 +113,7 @@ fn keys(
         reverse: false,
     };
     let mut walk = ScanSource::Snapshot(db_snapshot).walk(Family::History, range);
+    let mut found = 0_u64;
     while walk.advance()? {
         let damaged = || StorageError::damaged("set of rows alive", walk.key());
         let mut rest = walk.value();
@@ -119,10 +122,17 @@ fn keys(
             let length = usize::try_from(length).map_err(|_| damaged())?;
             let (key, tail) = rest.split_at_checked(length).ok_or_else(damaged)?;
             each(key)?;
+            found += 1;
             rest = tail;
         }
     }
-    Ok(())
+    match found == head.live {
+        true => Ok(()),
+        false => {
+            let head = chunk_key(table, mark, 0);
+            Err(StorageError::damaged("set of rows alive", &head))
+        }
+    }
 }
 
 /// What events after a mark and up to an index did to rows of a table.
@@ -184,7 +194,7 @@ pub(crate) fn candidates(
     deleted_fraction: impl FnOnce(&Database) -> f64,
 ) -> Result<Option<Vec<Vec<u8>>>, StorageError> {
     match cheaper_candidates(db_snapshot, (table, index), skipped, deleted_fraction) {
-        Err(error) if error.is_single_entry() => Ok(None),
+        Err(error) if error.is_damage() => Ok(None),
         found => found,
     }
 }
@@ -210,10 +220,12 @@ fn cheaper_candidates(
     };
     let newest_head = newest_head?;
     let skips = match skipped {
-        SkippedDeleted::Rows => newest_head.deleted * DELETED_ROW_COST,
-        SkippedDeleted::Entries => newest_head.deleted - mark_head.deleted.min(newest_head.deleted),
+        SkippedDeleted::Rows => newest_head.deleted.saturating_mul(DELETED_ROW_COST),
+        SkippedDeleted::Entries => newest_head.deleted.saturating_sub(mark_head.deleted),
     };
-    let lookup_cost = mark_head.live * LOOKUP_COST + (index - mark) * EVENT_COST;
+    let event_cost = (index - mark).saturating_mul(EVENT_COST);
+    let lookup_cost = mark_head.live.saturating_mul(LOOKUP_COST);
+    let lookup_cost = lookup_cost.saturating_add(event_cost);
     if skips <= lookup_cost {
         return Ok(None);
     }
@@ -224,7 +236,7 @@ fn cheaper_candidates(
         return Ok(None);
     }
     let mut all = ChangesSince::read(db_snapshot, table, (mark, index))?.changed;
-    keys(db_snapshot, (table, mark), &mut |key| {
+    keys(db_snapshot, (table, mark), mark_head, &mut |key| {
         if !all.contains_key(key) {
             all.insert(key.to_vec(), false);
         }
@@ -347,7 +359,7 @@ fn build_due_set(
     let found = newest(&db_snapshot, table, u64::MAX)?;
     drop(db_snapshot);
     let (mark, before) = match found.filter(|(mark, _)| *mark >= position.floor) {
-        Some((mark, Ok(head))) => (mark + interval, Some((mark, head))),
+        Some((mark, Ok(head))) => (mark.saturating_add(interval), Some((mark, head))),
         Some((mark, Err(_))) => (mark, None),
         None => (position.floor.next_multiple_of(interval), None),
     };
@@ -361,7 +373,7 @@ fn build_due_set(
     match build_next_set(db, table, before, mark) {
         // The set before it or the changes since, and which of them is not known: a walk needs
         // neither, and gives the same keys.
-        Err(error) if error.is_single_entry() => {
+        Err(error) if error.is_damage() => {
             let (known, head) = before;
             build_by_walk(db, table, known, head.deleted)?;
             build_by_walk(db, table, mark, head.deleted)?;
@@ -412,7 +424,7 @@ fn build_next_set(
         draft.add(key)
     };
     let (mut changes, mut created) = (changed.into_iter().peekable(), 0);
-    keys(&db_snapshot, (table, before), &mut |key| {
+    keys(&db_snapshot, (table, before), known, &mut |key| {
         while let Some((new, deleted)) = changes.next_if(|(new, _)| new.as_slice() < key) {
             created += 1;
             add(&new, !deleted)?;
@@ -424,6 +436,8 @@ fn build_next_set(
         created += 1;
         add(&new, !deleted)?;
     }
-    let deleted = known.deleted + known.live + created - draft.live;
+    // What a damaged head says may be any number.
+    let ever = known.deleted.saturating_add(known.live);
+    let deleted = ever.saturating_add(created).saturating_sub(draft.live);
     draft.finish(deleted)
 }

@@ -6,6 +6,7 @@ use crate::engine::db::Family;
 use crate::engine::error::StorageError;
 use crate::engine::key::Id;
 use crate::engine::registry::{Registry, TableInfo};
+use crate::engine::row::varint;
 use crate::engine::staged::{PutEntries, TableBatch};
 use crate::engine::table::Table;
 use crate::past::alive::{self, SkippedDeleted, candidates};
@@ -78,6 +79,11 @@ fn put(projections: &Projections, family: Family, key: &[u8], value: &[u8]) {
     let mut batch = TableBatch::new(&db);
     batch.put(family, key, value);
     batch.write().unwrap();
+}
+
+fn remove(projections: &Projections, family: Family, key: &[u8]) {
+    let db = projections.database();
+    db.raw().delete_cf(db.family(family), key).unwrap();
 }
 
 /// Things that come, change and go, of which few are there at a time.
@@ -270,6 +276,143 @@ fn lists_of_the_past_are_whole_where_an_old_set_cannot_be_read() {
         let past = projections.view().as_of(index, 0).unwrap();
         check_rows(&past, &states[index as usize]);
     }
+}
+
+#[test]
+fn lists_of_the_past_are_whole_where_an_old_set_lost_keys_or_counts_what_cannot_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let (projections, mut writer) = open(dir.path());
+    let steps = steps(1_051);
+    let states = expected(&steps);
+    apply(&mut writer, &steps[..1_000], &[20]);
+    while build(&projections).is_some() {}
+    // A chunk is lost, another one ends behind the first of its keys, and numbers are too large.
+    remove(&projections, Family::History, &place(Things::ID, 600, 1));
+    let chunk = place(Things::ID, 650, 1);
+    let keys = stored(&projections, &chunk).unwrap();
+    let (first, rest) = keys.split_at(1 + usize::from(keys[0]));
+    assert!(!rest.is_empty());
+    put(&projections, Family::History, &chunk, first);
+    let head = |live, deleted| {
+        let mut head = Vec::new();
+        varint(&mut head, live);
+        varint(&mut head, deleted);
+        head
+    };
+    let all = place(Things::ID, 700, 0);
+    put(&projections, Family::History, &all, &head(u64::MAX, 1));
+    let newest = place(Things::ID, 1_000, 0);
+    let live = states[1_000].len() as u64;
+    put(
+        &projections,
+        Family::History,
+        &newest,
+        &head(live, u64::MAX),
+    );
+    apply(&mut writer, &steps[1_000..1_050], &[50]);
+    assert_eq!(named(&projections, 600..750, SkippedDeleted::Rows), 0);
+    for skipped in [SkippedDeleted::Rows, SkippedDeleted::Entries] {
+        assert_eq!(named(&projections, 750..800, skipped), 50);
+    }
+    for index in (600..800).step_by(3) {
+        let past = projections.view().as_of(index, 0).unwrap();
+        check_rows(&past, &states[index as usize]);
+    }
+    assert_eq!(build(&projections), Some(1_050));
+    apply(&mut writer, &steps[1_050..], &[1]);
+    let past = projections.view().as_of(1_050, 0).unwrap();
+    check_rows(&past, &states[1_050]);
+}
+
+#[test]
+fn a_set_that_lost_keys_is_made_anew_before_the_next_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let (projections, mut writer) = open(dir.path());
+    let steps = steps(110);
+    apply(&mut writer, &steps[..60], &[7]);
+    while build(&projections).is_some() {}
+    let keys = place(Things::ID, 50, 1);
+    let whole = stored(&projections, &keys);
+    assert!(whole.is_some());
+    remove(&projections, Family::History, &keys);
+    apply(&mut writer, &steps[60..], &[7]);
+    assert_eq!(build(&projections), Some(100));
+    assert_eq!(stored(&projections, &keys), whole);
+}
+
+/// A name that no compression makes shorter, and that occurs once.
+fn long_name(seed: u64) -> String {
+    let mut state = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        char::from(b'!' + (state % 90) as u8)
+    };
+    (0..600).map(|_| next()).collect()
+}
+
+/// Things with long names that stay, and then others that come and go at once.
+fn long_steps(stay: u64, go: u64, count: u64) -> Vec<Step> {
+    let short = |n: u64| format!("t{n:05}");
+    let each = |index: u64| {
+        let ops: Vec<Op> = match index {
+            1 => (0..stay)
+                .map(|n| Op::Put(thing(&long_name(n), n % 7)))
+                .collect(),
+            2 => (0..go).map(|n| Op::Put(thing(&short(n), n % 7))).collect(),
+            3 => (0..go).map(|n| Op::Delete(short(n))).collect(),
+            _ => vec![Op::Put(thing("last", index))],
+        };
+        step(index, ops)
+    };
+    (1..=count).map(each).collect()
+}
+
+#[test]
+fn lists_of_the_past_are_whole_where_the_disk_damaged_an_old_set() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("projections");
+    let (projections, mut writer) = open(&path);
+    let steps = long_steps(240, 1_000, 106);
+    let states = expected(&steps);
+    apply(&mut writer, &steps[..55], &[11]);
+    while build(&projections).is_some() {}
+    apply(&mut writer, &steps[55..60], &[5]);
+    assert_eq!(named(&projections, 50..60, SkippedDeleted::Rows), 10);
+    let chunk = |chunk| stored(&projections, &place(Things::ID, 50, chunk));
+    assert!(chunk(3).is_some(), "there is one behind it");
+    // Each chunk is more than a block of RocksDB's.
+    let damaged = chunk(2).unwrap();
+    let part = &damaged[30_000..31_300];
+    projections.flush().unwrap();
+    let mut found = 0;
+    for entry in std::fs::read_dir(&path).unwrap() {
+        let file = entry.unwrap().path();
+        let Ok(mut bytes) = std::fs::read(&file) else {
+            continue;
+        };
+        let is_table = file.extension().is_some_and(|ending| ending == "sst");
+        let at = bytes.windows(part.len()).position(|window| window == part);
+        if let Some(at) = at.filter(|_| is_table) {
+            bytes[at + 650] ^= 1;
+            std::fs::write(&file, bytes).unwrap();
+            found += 1;
+        }
+    }
+    assert!(found > 0, "the chunk is in a file");
+    assert_eq!(named(&projections, 50..60, SkippedDeleted::Rows), 0);
+    for index in [50, 55, 59] {
+        let past = projections.view().as_of(index, 0).unwrap();
+        check_rows(&past, &states[index as usize]);
+    }
+    // Nor does the next set need it.
+    apply(&mut writer, &steps[60..105], &[45]);
+    assert_eq!(build(&projections), Some(100));
+    apply(&mut writer, &steps[105..], &[1]);
+    assert_eq!(named(&projections, 100..105, SkippedDeleted::Rows), 5);
+    let past = projections.view().as_of(102, 0).unwrap();
+    check_rows(&past, &states[102]);
 }
 
 #[test]

@@ -6,6 +6,7 @@
 //! present. Where far more were deleted than were live, the rows are looked up by their keys
 //! instead ([`crate::past::alive`]).
 
+use std::cmp::Ordering;
 use std::iter::Peekable;
 use std::vec::IntoIter;
 
@@ -191,6 +192,8 @@ struct Merged<'a> {
     ended: Ended<'a>,
     /// Which side stands at an entry that was not yet given.
     ready: (Side, Side),
+    /// Why an entry that a side stands at cannot be read: that is said when its turn comes.
+    damaged: (Option<StorageError>, Option<StorageError>),
     current: Current,
     reverse: bool,
 }
@@ -217,11 +220,13 @@ impl<'a> Merged<'a> {
             ended: Ended::new(db_snapshot, range.clone(), index),
             living: ScanSource::Snapshot(db_snapshot).walk(Family::Rows, range),
             ready: (Side::Behind, Side::Behind),
+            damaged: (None, None),
             current: Current::None,
         }
     }
 
-    /// Moves to the next row; false at the end.
+    /// Moves to the next row; false at the end. It stands at a single row that cannot be read too,
+    /// and goes on behind it.
     fn advance(&mut self) -> Result<bool, StorageError> {
         match self.current {
             Current::Living => self.ready.0 = Side::Behind,
@@ -229,25 +234,38 @@ impl<'a> Merged<'a> {
             Current::None => {}
         }
         if self.ready.0 == Side::Behind {
-            self.ready.0 = self.next_living()?;
+            let found = self.next_living();
+            (self.ready.0, self.damaged.0) = or_damaged(found)?;
         }
         if self.ready.1 == Side::Behind {
-            self.ready.1 = at_or_done(self.ended.advance()?);
+            let found = self.ended.advance().map(at_or_done);
+            (self.ready.1, self.damaged.1) = or_damaged(found)?;
         }
         self.current = match self.ready {
-            (Side::At, Side::At) => {
-                let living_first = (self.living.key() < self.ended.key()) != self.reverse;
-                if living_first {
-                    Current::Living
-                } else {
-                    Current::Ended
-                }
-            }
+            (Side::At, Side::At) => self.first(),
             (Side::At, _) => Current::Living,
             (_, Side::At) => Current::Ended,
             _ => Current::None,
         };
-        Ok(self.current != Current::None)
+        let damaged = match self.current {
+            Current::Living => self.damaged.0.take(),
+            Current::Ended => self.damaged.1.take(),
+            Current::None => None,
+        };
+        damaged.map_or(Ok(self.current != Current::None), Err)
+    }
+
+    /// Which of two sides that stand at an entry comes first.
+    fn first(&mut self) -> Current {
+        match self.living.key().cmp(self.ended.key()) {
+            // A row that lives and cannot be read was written after its version of then had ended.
+            Ordering::Equal => {
+                self.ready.0 = Side::Behind;
+                Current::Ended
+            }
+            order if order.is_lt() != self.reverse => Current::Living,
+            _ => Current::Ended,
+        }
     }
 
     /// The next living row that was written at or before the index.
@@ -281,6 +299,17 @@ impl<'a> Merged<'a> {
 
 fn at_or_done(found: bool) -> Side {
     if found { Side::At } else { Side::Done }
+}
+
+/// Where a side stands, and why what it stands at cannot be read, where that is a single entry.
+fn or_damaged(
+    found: Result<Side, StorageError>,
+) -> Result<(Side, Option<StorageError>), StorageError> {
+    match found {
+        Ok(side) => Ok((side, None)),
+        Err(error) if error.is_single_entry() => Ok((Side::At, Some(error))),
+        Err(error) => Err(error),
+    }
 }
 
 /// The ended versions of a range that were alive at an index, one a key at most.

@@ -94,19 +94,28 @@ impl TableInfo {
     }
 }
 
-/// A row of one side of a comparison: its key, its modify index, its stored bytes.
-type Side = Option<(Vec<u8>, u64, Vec<u8>)>;
+/// A row of one side of a comparison: its key, and where it can be read its modify index and its
+/// stored bytes.
+type Side = Option<(Vec<u8>, Option<(u64, Vec<u8>)>)>;
 
 fn side(walk: &mut EntryCursor<'_>) -> Result<Side, StorageError> {
-    if !walk.advance()? {
-        return Ok(None);
-    }
-    let key = &walk.key()[2..];
-    let (modified, _, body) = row::split(key, walk.value())?;
-    Ok(Some((key.to_vec(), modified, body.to_vec())))
+    let found = match walk.advance() {
+        Ok(false) => return Ok(None),
+        Ok(true) => row::split(&walk.key()[2..], walk.value())
+            .map(|(modified, _, body)| (modified, body.to_vec())),
+        Err(error) => Err(error),
+    };
+    let read = match found {
+        Ok(read) => Some(read),
+        // The walk stands at it, and goes on behind it.
+        Err(error) if error.is_single_entry() && walk.key().len() >= 2 => None,
+        Err(error) => return Err(error),
+    };
+    Ok(Some((walk.key()[2..].to_vec(), read)))
 }
 
-/// Walks both states side by side. Rows written by the same event are equal and not decoded.
+/// Walks both states side by side. Rows written by the same event are equal and not decoded; one
+/// that cannot be read equals none.
 fn differing(
     table: u16,
     (before, after): (&View, &View),
@@ -128,7 +137,9 @@ fn differing(
             _ => std::cmp::Ordering::Greater,
         };
         let equal = match (&left, &right) {
-            (Some(left), Some(right)) if order.is_eq() => left.1 == right.1 || left.2 == right.2,
+            (Some((_, Some(left))), Some((_, Some(right)))) if order.is_eq() => {
+                left.0 == right.0 || left.1 == right.1
+            }
             _ => false,
         };
         let at = if order.is_le() { &left } else { &right };

@@ -6,9 +6,11 @@ use drover_events::mask::Clear;
 use proptest::prelude::*;
 use serde_json::json;
 
+use crate::engine::db::Family;
 use crate::engine::key::{Id, Key};
-use crate::engine::scan::Prefix;
+use crate::engine::scan::{Prefix, Scan};
 use crate::engine::table::Table;
+use crate::past::history;
 use crate::read::trail::Budget;
 use crate::store::engine_test::*;
 use crate::tables::TableInfo;
@@ -91,6 +93,88 @@ fn a_row_that_is_gone_tells_when_it_changed_and_what_it_was() {
         .keys_including_deleted::<Things>(Prefix::new(), 9)
         .unwrap();
     assert_eq!(all, [key(uuid), key("x"), key("y")]);
+}
+
+/// Seven things, of which some cannot be read: now `b`, `d` and `g`, and `c` as it was at 1.
+fn damaged(path: &std::path::Path) -> std::sync::Arc<Projections> {
+    let (projections, mut writer) = open(path);
+    let put = |name: &str, size| Op::Put(thing(name, size));
+    let names = ["a", "b", "c", "d", "e", "f", "g"];
+    let steps = [
+        step(1, names.map(|name| put(name, 1)).into()),
+        step(2, vec![put("a", 2), put("c", 2), put("g", 2)]),
+        step(3, vec![put("e", 3)]),
+    ];
+    apply(&mut writer, &steps[..2], &[2]);
+    let db = projections.database();
+    let living = |name: &str| [&Things::ID.to_be_bytes(), key(name).as_slice()].concat();
+    let whole = db.get(Family::Rows, &living("d")).unwrap().unwrap();
+    let mut of_no_format = whole.to_vec();
+    of_no_format[0] = 0xff;
+    let version = history::begun_key(Things::ID, &key("c"), 1);
+    for (family, key, value) in [
+        (Family::Rows, living("b"), &b""[..]),
+        (Family::Rows, living("d"), of_no_format.as_slice()),
+        (Family::Rows, living("g"), &b""[..]),
+        (Family::History, version.to_vec(), &b""[..]),
+    ] {
+        assert!(db.get(family, &key).unwrap().is_some());
+        db.raw().put_cf(db.family(family), &key, value).unwrap();
+    }
+    // What is visible is as of the newest event.
+    apply(&mut writer, &steps[2..], &[1]);
+    projections
+}
+
+#[test]
+fn a_comparison_names_rows_that_cannot_be_read_and_goes_on_behind_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let projections = damaged(dir.path());
+    let (before, after) = (at(&projections, 1), at(&projections, 3));
+    let expected = ["a", "b", "c", "d", "e", "g"].map(key);
+    let whole = things().differing(&before, &after, None, &mut PLENTY.clone());
+    let whole = whole.unwrap();
+    assert_eq!((whole.keys.as_slice(), whole.last), (&expected[..], None));
+    let (mut paged, mut above) = (Vec::new(), None);
+    loop {
+        let mut budget = Budget { keys: 1, ..PLENTY };
+        let at = above.as_deref();
+        let found = things().differing(&before, &after, at, &mut budget);
+        let found = found.unwrap();
+        paged.extend(found.keys);
+        match found.last {
+            Some(last) => above = Some(last),
+            None => break,
+        }
+    }
+    assert_eq!(paged, expected);
+}
+
+#[test]
+fn a_walk_over_the_past_meets_what_cannot_be_read_in_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let projections = damaged(dir.path());
+    let before = at(&projections, 1);
+    let expected = [Some("a"), None, None, None, Some("e"), Some("f"), Some("g")];
+    for reverse in [false, true] {
+        let scan = match reverse {
+            false => Scan::all(),
+            true => Scan::all().reverse(),
+        };
+        let rows = before.scan::<Things>(scan).map(|row| match row {
+            Ok(thing) => Some(thing.id),
+            Err(error) => {
+                assert!(error.is_single_entry(), "{error}");
+                None
+            }
+        });
+        let mut rows: Vec<_> = rows.collect();
+        if reverse {
+            rows.reverse();
+        }
+        let rows: Vec<_> = rows.iter().map(Option::as_deref).collect();
+        assert_eq!(rows, expected, "{reverse}");
+    }
 }
 
 #[test]

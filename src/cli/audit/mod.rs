@@ -2,7 +2,7 @@
 
 pub(super) mod requests;
 
-use super::changes::{AuditEntry, row, who};
+use super::changes::{AuditEntry, Who, row, who};
 use super::client::Client;
 use super::conn::PastConnection;
 use super::out::{Out, one_line};
@@ -203,12 +203,15 @@ fn show(entry: &AuditEntry, args: &Args, out: &Out) {
 
 /// An event on one line: index, time, kind, who, why, and that it changed nothing.
 fn headline(entry: &AuditEntry, verbose: bool) -> String {
+    let by = match entry.actor.is_none() && !entry.unreadable.is_empty() {
+        true => who(Some(&Who::unknown())),
+        false => who(entry.actor.as_ref()),
+    };
     let mut line = format!(
-        "{:>8}  {}  {}  by {}",
+        "{:>8}  {}  {}  by {by}",
         entry.index,
         time(entry.time),
         entry.kind,
-        who(entry.actor.as_ref()),
     );
     if let Some(cause) = entry.cause {
         line += &format!("  because of {cause}");
@@ -220,5 +223,27 @@ fn headline(entry: &AuditEntry, verbose: bool) -> String {
     if entry.outcome == "refused" {
         line += &format!("  {}", refused(&entry.reason));
     }
+    if !entry.unreadable.is_empty() {
+        line += &format!("  cannot be read: {}", entry.unreadable);
+    }
     one_line(&line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::answer;
+    use super::*;
+
+    #[test]
+    fn of_an_event_that_cannot_be_read_it_is_shown_which_one_and_why() {
+        let entry = answer::of(json!({
+            "Index": 7, "Kind": "JobRegistered", "Unreadable": "a stored change is damaged",
+        }));
+        let line = headline(&entry.unwrap(), false);
+        assert!(line.contains("  JobRegistered  by ?  "), "{line}");
+        assert!(
+            line.ends_with("cannot be read: a stored change is damaged"),
+            "{line}"
+        );
+    }
 }

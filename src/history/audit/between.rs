@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::ops::Bound;
 
-use drover_projections::changes::Operation;
+use drover_projections::changes::{Change, Operation};
 use drover_projections::tables::{TableInfo, registry};
 use drover_projections::trail::{Budget, ComparisonPage};
 use drover_projections::{History, View};
@@ -17,9 +17,9 @@ use serde_json::Value;
 
 use super::cover::Cover;
 use super::diff::Field;
-use super::entry::{Versions, as_api_shows, compared, words};
+use super::entry::{RowSides, as_api_shows, compared, words};
 use super::trail::{self, Shown};
-use super::{AuditError, Trail};
+use super::{AuditError, Trail, unless_damaged};
 
 /// Events between two states whose changes are read one by one.
 const NEAR: u64 = 20_000;
@@ -31,6 +31,8 @@ const LOOKS: u64 = 1_000_000;
 const LOOKS_OF_SOME: u64 = 10_000;
 /// Keys that are compared at a time.
 const STRIDE: usize = 256;
+/// Events that are read at most to find the namespace of a damaged row.
+const EVENTS_OF_ROW: usize = 16;
 
 /// Which two states, and which of their rows.
 #[derive(Clone, Debug)]
@@ -99,7 +101,8 @@ fn is_none(count: &usize) -> bool {
     *count == 0
 }
 
-/// The rows that the events between two states touched; none where those are too many.
+/// The rows that the events between two states touched; none where those are too many, or where
+/// what an event touched is damaged.
 type Touched = Option<BTreeMap<u16, Keys>>;
 
 /// Keys of one table that were touched.
@@ -201,7 +204,12 @@ impl Between {
         let mut touched: BTreeMap<u16, Keys> = BTreeMap::new();
         let mut seen = 0;
         for changes in view.changes(low + 1) {
-            for change in changes? {
+            let changes = match changes {
+                // A walk over both states does without them.
+                Err(error) if error.is_damage() => return Ok(None),
+                changes => changes?,
+            };
+            for change in changes {
                 if change.index > high {
                     return Ok(Some(touched));
                 }
@@ -256,9 +264,13 @@ impl Between {
         }
         let (view, cover) = (trail.view(), Cover(trail.redactor()));
         let sides = [self.from, self.to].map(Some);
-        let versions = Versions::read(view, table, key, sides, &cover);
+        let sides = RowSides::read(view, table, key, sides, &cover)?;
+        if !self.is_inside(trail, table, key, &sides)? {
+            return Ok(None);
+        }
+        let versions = sides.both();
         if let Ok(versions) = &versions
-            && (versions.before == versions.after || !self.is_inside(table, versions))
+            && versions.before == versions.after
         {
             return Ok(None);
         }
@@ -273,17 +285,41 @@ impl Between {
         }))
     }
 
-    fn is_inside(&self, table: &TableInfo, versions: &Versions) -> bool {
-        let Some(namespace) = &self.namespace else {
-            return true;
+    /// Whether a row is of the wanted namespace. Of a damaged one the side that can be read says
+    /// so, or what is known of its changes; where neither does, it is shown only if any will do.
+    fn is_inside(
+        &self,
+        trail: &Trail<'_>,
+        table: &TableInfo,
+        key: &[u8],
+        sides: &RowSides,
+    ) -> Result<bool, AuditError> {
+        let Some(wanted) = self.namespace.as_deref() else {
+            return Ok(true);
         };
-        let row = versions.after.as_ref().or(versions.before.as_ref());
-        let shown = row.map(|row| as_api_shows(table.name(), row));
-        shown
-            .and_then(|row| row.get("Namespace"))
-            .and_then(Value::as_str)
-            == Some(namespace)
+        let Some(row) = sides.readable() else {
+            let found = match sides.is_damaged() {
+                true => namespace_of(trail, table.id(), key)?,
+                false => None,
+            };
+            return Ok(found.as_deref() == Some(wanted));
+        };
+        let namespace = as_api_shows(table.name(), row).get("Namespace");
+        Ok(namespace.and_then(Value::as_str) == Some(wanted))
     }
+}
+
+/// The namespace of a row by its last change that is known.
+fn namespace_of(trail: &Trail<'_>, table: u16, key: &[u8]) -> Result<Option<String>, AuditError> {
+    let change_indexes = unless_damaged(trail.view().change_indexes_of(table, key, 0))?;
+    for index in change_indexes.into_iter().rev().take(EVENTS_OF_ROW) {
+        let changes = trail.changes(index)?;
+        let of_row = |change: &Change| change.table == table && change.key == key;
+        if let Some(change) = changes.into_iter().find(of_row) {
+            return Ok(Some(change.namespace));
+        }
+    }
+    Ok(None)
 }
 
 /// The keys above one, as many as the budget allows; one at least, so that a page that ends says
@@ -306,13 +342,17 @@ fn some_of(keys: &BTreeSet<Vec<u8>>, above: Option<&[u8]>, budget: &mut Budget) 
 
 #[cfg(test)]
 mod tests {
-    use drover_events::model::Namespace;
+    use drover_events::eval::EvalsUpserted;
+    use drover_events::model::{Evaluation, Namespace};
     use drover_events::namespace::NamespacesUpserted;
-    use drover_projections::Table as _;
-    use drover_projections::tables::Namespaces;
+    use drover_projections::tables::{Evals, Namespaces};
+    use drover_projections::{Id, Table as _};
 
     use super::*;
-    use crate::reactors::testing::Direct;
+    use crate::history::audit::Eyes;
+    use crate::history::record::Redactor;
+    use crate::log::{LogEngine, LogOptions};
+    use crate::reactors::testing::{Direct, spoil, spoil_changes};
 
     #[test]
     fn keys_are_held_of_few_changes_and_wanted_tables_only() {
@@ -343,6 +383,67 @@ mod tests {
         assert!(between.touched(&view, 11).unwrap().is_none());
         between.tables = vec!["jobs"];
         assert!(between.touched(&view, 12).unwrap().unwrap().is_empty());
+        // Where it is not known what an event changed, both states are walked.
+        drop(view);
+        let server = server.reopened(|database| spoil_changes(database, 2));
+        let view = server.projections.view();
+        assert!(between.touched(&view, 12).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_damaged_row_is_shown_where_its_namespace_is_looked_at() {
+        const DAMAGED: &str = "00000000-0000-4000-8000-000000000002";
+        let server = Direct::new();
+        for status in ["pending", "complete"] {
+            let eval = |(namespace, id): (&str, &str)| Evaluation {
+                id: id.to_owned(),
+                namespace: namespace.to_owned(),
+                job_id: "job".to_owned(),
+                status: status.to_owned(),
+                ..Evaluation::default()
+            };
+            let all = [
+                ("a", "00000000-0000-4000-8000-000000000001"),
+                ("b", DAMAGED),
+            ];
+            server.apply(EvalsUpserted {
+                evals: all.map(eval).into(),
+                decision: None,
+            });
+        }
+        let server = server.reopened(|database| spoil::<Evals>(database, &Id::new(DAMAGED)));
+        let dir = tempfile::tempdir().unwrap();
+        let (log, _) = LogEngine::open(dir.path(), LogOptions::default()).unwrap();
+        let (view, redactor) = (server.projections.view(), Redactor::default());
+        let trail = Trail::new(&view, &log, &redactor, Eyes::All);
+        // The one side says of which namespace it is, or what changed it.
+        for from in [1, 0] {
+            for (namespace, expected) in [
+                (None, vec!["a", "b"]),
+                (Some("a"), vec!["a"]),
+                (Some("b"), vec!["b"]),
+                (Some("c"), Vec::new()),
+            ] {
+                let between = Between {
+                    from,
+                    to: 2,
+                    tables: vec!["evals"],
+                    namespace: namespace.map(str::to_owned),
+                    start: None,
+                    limit: 10,
+                    fields: 1,
+                };
+                let mut found = Vec::new();
+                let next = between.answer(&trail, |row| {
+                    let is_damaged = row.key == [DAMAGED];
+                    assert_eq!(row.operation == "unreadable", is_damaged, "{row:?}");
+                    found.push(if is_damaged { "b" } else { "a" });
+                    Ok::<bool, AuditError>(true)
+                });
+                assert_eq!((next.unwrap(), found), (None, expected), "{from}");
+            }
+        }
+        log.close();
     }
 
     #[test]

@@ -12,7 +12,7 @@ use drover_projections::{StorageError, Table, View};
 
 use super::object::RowKey;
 use super::updates_by_cause::{JobKey, UpdatesByCause};
-use super::{AuditError, Trail};
+use super::{AuditError, Trail, unless_damaged};
 
 /// Events of one chain at most.
 const MOST: usize = 2_000;
@@ -145,14 +145,14 @@ fn followers(
             Jobs::ID => found.extend(evals_of(view, &change)?),
             Evals::ID if is_new(view, &change)? => {
                 let id = Id::from_bytes(&change.key).unwrap_or_default();
-                for alloc in view.members_ever::<AllocsByEval>(&id)? {
-                    let change_indexes = view.change_indexes_of(Allocs::ID, &alloc, 0)?;
+                for alloc in unless_damaged(view.members_ever::<AllocsByEval>(&id))? {
+                    let change_indexes = change_indexes(view, (Allocs::ID, &alloc), 0)?;
                     found.extend(change_indexes.first());
                 }
-                found.extend(view.change_indexes_of(Evals::ID, &change.key, index)?);
+                found.extend(change_indexes(view, (Evals::ID, &change.key), index)?);
             }
             Allocs::ID | Deployments::ID if is_new(view, &change)? => {
-                found.extend(view.change_indexes_of(change.table, &change.key, index)?);
+                found.extend(change_indexes(view, (change.table, &change.key), index)?);
             }
             _ => {}
         }
@@ -160,9 +160,18 @@ fn followers(
     Ok(found.split_off(&index.saturating_add(1)))
 }
 
+/// When a row changed, from an index on; nothing where it is damaged.
+fn change_indexes(
+    view: &View,
+    (table, key): (u16, &[u8]),
+    first: u64,
+) -> Result<BTreeSet<u64>, StorageError> {
+    unless_damaged(view.change_indexes_of(table, key, first))
+}
+
 /// Whether the change is the row's first.
 fn is_new(view: &View, change: &Change) -> Result<bool, AuditError> {
-    let change_indexes = view.change_indexes_of(change.table, &change.key, 0)?;
+    let change_indexes = change_indexes(view, (change.table, &change.key), 0)?;
     Ok(change_indexes.first() == Some(&change.index))
 }
 
@@ -170,15 +179,16 @@ fn is_new(view: &View, change: &Change) -> Result<bool, AuditError> {
 fn evals_of(view: &View, change: &Change) -> Result<BTreeSet<u64>, StorageError> {
     let mut found = BTreeSet::new();
     let index = change.index;
-    let job = view.get_at_encoded::<Jobs>(&change.key, index)?;
+    let job = unless_damaged(view.get_at_encoded::<Jobs>(&change.key, index))?;
     let Some(job) = job.filter(|job| job.job_modify_index == index) else {
         return Ok(found);
     };
-    for key in view.members_ever::<EvalsByJob>((job.namespace.as_str(), job.id.as_str()))? {
-        let Some(created) = view.change_indexes_of(Evals::ID, &key, 0)?.first().copied() else {
+    let evals = view.members_ever::<EvalsByJob>((job.namespace.as_str(), job.id.as_str()));
+    for key in unless_damaged(evals)? {
+        let Some(created) = change_indexes(view, (Evals::ID, &key), 0)?.first().copied() else {
             continue;
         };
-        let eval = view.get_at_encoded::<Evals>(&key, created)?;
+        let eval = unless_damaged(view.get_at_encoded::<Evals>(&key, created))?;
         if eval.is_some_and(|eval| eval.job_modify_index == index) {
             found.insert(created);
         }
@@ -261,7 +271,7 @@ fn created_by(trail: &Trail<'_>, index: u64) -> Result<Option<u64>, AuditError> 
     for change in trail.changes(index)? {
         let is_thing = [Evals::ID, Allocs::ID, Deployments::ID].contains(&change.table);
         if change.table == Jobs::ID && change.operation == Operation::Put {
-            let job = view.get_at_encoded::<Jobs>(&change.key, index)?;
+            let job = unless_damaged(view.get_at_encoded::<Jobs>(&change.key, index))?;
             if job.is_some_and(|job| job.job_modify_index == index) {
                 // A job's registration begins a chain.
                 return Ok(None);
@@ -270,15 +280,13 @@ fn created_by(trail: &Trail<'_>, index: u64) -> Result<Option<u64>, AuditError> 
         if !is_thing || change.operation == Operation::Rule {
             continue;
         }
-        let created = view
-            .change_indexes_of(change.table, &change.key, 0)?
-            .first()
-            .copied();
+        let created = change_indexes(view, (change.table, &change.key), 0)?;
+        let created = created.first().copied();
         if created.is_some_and(|created| created < index) {
             return Ok(created);
         }
         if change.table == Evals::ID {
-            let eval = view.get_at_encoded::<Evals>(&change.key, index)?;
+            let eval = unless_damaged(view.get_at_encoded::<Evals>(&change.key, index))?;
             let job = eval.map(|eval| eval.job_modify_index);
             registered = registered.or(job.filter(|job| (1..index).contains(job)));
         }

@@ -1,9 +1,10 @@
 //! One event as the audit trail shows it.
 
 use drover_events::Recorded;
+use drover_events::mask::Redact;
 use drover_projections::changes::{Change, Operation};
 use drover_projections::tables::{TableInfo, registry};
-use drover_projections::{Rejection, StorageError, View};
+use drover_projections::{StorageError, View};
 use serde::Serialize;
 use serde_json::Value;
 
@@ -11,7 +12,7 @@ use super::AuditError;
 use super::cover::Cover;
 use super::diff::{self, Field, Fields};
 use super::object::ObjectHistory;
-use crate::history::record::{Document, Payload, RecordedOutcome, Redactor, reason};
+use crate::history::record::{Document, Payload, RecordedOutcome, Redactor};
 
 /// Rows of one event of which it is looked up whether they were there before: one that changed many
 /// leaves some of its page's to the others.
@@ -68,12 +69,26 @@ fn is_none(count: &usize) -> bool {
     *count == 0
 }
 
+/// An event as far as it can be read.
+pub(super) struct ReadEvent {
+    /// The kind's name.
+    pub(super) kind: &'static str,
+    pub(super) event: Recorded,
+    pub(super) rejected: Option<String>,
+    pub(super) unreadable: Option<String>,
+}
+
 /// An event of the audit trail.
 #[derive(Clone, Debug)]
 pub struct Entry {
+    /// The name of its kind; `unknown` where only another version of drover knows it.
+    pub kind: &'static str,
+    /// The event; of one that cannot be read, what the log says of it.
     pub event: Recorded,
     /// Why it changed nothing; none where it was applied.
     pub rejected: Option<String>,
+    /// Why something of it cannot be read; none where all can.
+    pub unreadable: Option<String>,
     /// The rows it changed, as many as were requested.
     pub changes: Vec<RowChange>,
     /// How many rows it changed that are not shown.
@@ -89,6 +104,8 @@ struct ShownRow<'a> {
     changes: &'a [RowChange],
     #[serde(skip_serializing_if = "is_none")]
     more_changes: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unreadable: Option<&'a str>,
     #[serde(rename = "Payload", skip_serializing_if = "Option::is_none")]
     covered: Option<&'a Value>,
 }
@@ -97,12 +114,14 @@ impl Serialize for Entry {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let shown = ShownRow {
             record: Document {
+                kind: self.kind,
                 payload: None,
                 ..Document::of(&self.event)
                     .became(Some(RecordedOutcome::of(self.rejected.as_deref())))
             },
             changes: &self.changes,
             more_changes: self.more_changes,
+            unreadable: self.unreadable.as_deref(),
             covered: self.payload.as_ref(),
         };
         shown.serialize(serializer)
@@ -115,8 +134,7 @@ impl Entry {
     /// count as ones that came.
     pub(super) fn new(
         (view, redactor): (&View, &Redactor),
-        event: Recorded,
-        rejection: Option<&Rejection>,
+        read: ReadEvent,
         changes: &[Change],
         (detail, known): (Detail, Option<&ObjectHistory>),
         lookups: &mut usize,
@@ -137,7 +155,7 @@ impl Entry {
             "delete" => 2,
             _ => 1,
         });
-        let payload = match &event.envelope {
+        let payload = match &read.event.envelope {
             Some(envelope) if detail.payload => {
                 let payload = Payload(&envelope.event);
                 let payload = serde_json::to_value(redactor.redacted(&payload));
@@ -146,11 +164,13 @@ impl Entry {
             _ => None,
         };
         Ok(Self {
-            rejected: rejection.map(reason),
+            kind: read.kind,
+            event: read.event,
+            rejected: read.rejected,
+            unreadable: read.unreadable,
             more_changes: changes.len() - reported.len(),
             changes: reported,
             payload,
-            event,
         })
     }
 }
@@ -179,7 +199,7 @@ fn selected<'a>(
                     Ok(true) => &mut changed,
                     Ok(false) => &mut came,
                     // Only its place among the others depends on it.
-                    Err(AuditError::Storage(error)) if error.is_single_entry() => &mut came,
+                    Err(error) if error.is_damage() => &mut came,
                     Err(error) => return Err(error),
                 }
             }
@@ -227,8 +247,8 @@ pub(super) fn row_change(
     };
     let after = (change.operation == Operation::Put).then_some(change.index);
     let sides = [change.index.checked_sub(1), after];
-    let versions = Versions::read(view, info, &change.key, sides, &Cover(redactor));
-    let found = compared(versions, shown.table, fields)?;
+    let sides = RowSides::read(view, info, &change.key, sides, &Cover(redactor))?;
+    let found = compared(sides.both(), shown.table, fields)?;
     shown.key = words(info, &change.key)?;
     shown.operation = found.operation;
     shown.unreadable = found.unreadable;
@@ -270,12 +290,64 @@ pub(super) fn compared(
                 limit => versions.compare(table, limit),
             },
         }),
-        Err(error) if error.is_single_entry() => Ok(Compared {
+        Err(error) if error.is_damage() => Ok(Compared {
             operation: "unreadable",
             unreadable: crate::error::chain(&error),
             fields: Fields::default(),
         }),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// A row on both sides of a change, each of which may be damaged.
+pub(super) struct RowSides {
+    before: Result<Option<Value>, StorageError>,
+    after: Result<Option<Value>, StorageError>,
+}
+
+impl RowSides {
+    /// The row as it was at two indexes, where it was there at all.
+    ///
+    /// # Errors
+    /// When more than this row cannot be read.
+    pub(super) fn read(
+        view: &View,
+        table: &TableInfo,
+        key: &[u8],
+        indexes: [Option<u64>; 2],
+        cover: &dyn Redact,
+    ) -> Result<Self, StorageError> {
+        let at = |index: Option<u64>| match index {
+            Some(index) => match table.row_at(view, key, index, cover) {
+                Err(error) if !error.is_damage() => Err(error),
+                row => Ok(row),
+            },
+            None => Ok(Ok(None)),
+        };
+        let [before, after] = indexes;
+        Ok(Self {
+            before: at(before)?,
+            after: at(after)?,
+        })
+    }
+
+    /// Whether one of them is damaged.
+    pub(super) fn is_damaged(&self) -> bool {
+        self.before.is_err() || self.after.is_err()
+    }
+
+    /// The row on the last side that can be read and has it.
+    pub(super) fn readable(&self) -> Option<&Value> {
+        let (before, after) = (self.before.as_ref().ok(), self.after.as_ref().ok());
+        [after, before].into_iter().flatten().flatten().next()
+    }
+
+    /// Both, where both can be read.
+    pub(super) fn both(self) -> Result<Versions, StorageError> {
+        Ok(Versions {
+            before: self.before?,
+            after: self.after?,
+        })
     }
 }
 
@@ -286,25 +358,6 @@ pub(super) struct Versions {
 }
 
 impl Versions {
-    /// The row as it was at two indexes, where it was there at all.
-    pub(super) fn read(
-        view: &View,
-        table: &TableInfo,
-        key: &[u8],
-        indexes: [Option<u64>; 2],
-        cover: &Cover<'_>,
-    ) -> Result<Self, StorageError> {
-        let at = |index: Option<u64>| match index {
-            Some(index) => table.row_at(view, key, index, cover),
-            None => Ok(None),
-        };
-        let [before, after] = indexes;
-        Ok(Self {
-            before: at(before)?,
-            after: at(after)?,
-        })
-    }
-
     /// What changed, with the names of the API.
     fn compare(&self, table: &str, limit: usize) -> Fields {
         let shown = |row: &Option<Value>| row.as_ref().map(|row| as_api_shows(table, row).clone());

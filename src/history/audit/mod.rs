@@ -40,7 +40,36 @@ pub use trail::{Eyes, LOOKS, Sees, Trail};
 use crate::log::LogError;
 use drover_projections::{StorageError, View};
 
+/// What was read; nothing where it is damaged, which keeps no other from being shown.
+fn unless_damaged<T: Default>(found: Result<T, StorageError>) -> Result<T, StorageError> {
+    match found {
+        Err(error) if error.is_damage() => Ok(T::default()),
+        found => found,
+    }
+}
+
+/// What was read; where it is damaged nothing, and why it cannot be read.
+fn or_why<T: Default>(found: Result<T, AuditError>) -> Result<(T, Option<String>), AuditError> {
+    match found {
+        Ok(found) => Ok((found, None)),
+        Err(error) if error.is_damage() => {
+            let why = crate::error::chain(&error);
+            Ok((T::default(), Some(why)))
+        }
+        Err(error) => Err(error),
+    }
+}
+
 impl AuditError {
+    /// Whether what is stored is not what was written, or is none that this server reads.
+    fn is_damage(&self) -> bool {
+        match self {
+            Self::Storage(error) => error.is_damage(),
+            Self::Decode { .. } => true,
+            _ => false,
+        }
+    }
+
     /// Nothing of that name is known; where a part of the past was dropped, it may have been there.
     fn unknown(view: &View, text: String) -> Self {
         match view.position().floor {

@@ -10,7 +10,7 @@ use drover_projections::{Index, Table, View};
 use super::object::RowKey;
 use super::question::{OutcomeFilter, Question};
 use super::trail::Shown;
-use super::{AuditError, Detail, Trail};
+use super::{AuditError, Detail, Trail, unless_damaged};
 
 /// Events of one request that begin a chain at most.
 const BEGINS: usize = 16;
@@ -170,8 +170,9 @@ fn thing<T: Table<Key = Id>>(
     rows.extend(along(&id)?);
     let mut focus = BTreeSet::new();
     for (table, key) in &rows {
-        focus.extend(view.change_indexes_of(*table, key, 0)?);
+        focus.extend(unless_damaged(view.change_indexes_of(*table, key, 0))?);
     }
+    // Without these nothing is known of the thing itself.
     let begins = view.change_indexes::<T>(id.as_str(), 0)?.first().copied();
     Ok(Some(ResolvedQuestion {
         kind,
@@ -204,14 +205,17 @@ fn job(
         return Ok(None);
     };
     let at = |index| view.get_at::<Jobs>((namespace, name), index);
-    let job = match at(last)? {
-        Some(job) => Some(job),
+    let (job, is_gone) = match at(last) {
+        Ok(Some(job)) => (Some(job), false),
         // It is gone; its last version came before.
-        None => at(last.saturating_sub(1))?,
+        Ok(None) => (unless_damaged(at(last.saturating_sub(1)))?, true),
+        // Which event registered it is not known then.
+        Err(error) if error.is_damage() => (None, false),
+        Err(error) => return Err(error.into()),
     };
     let begin = job.map_or(last, |job| job.job_modify_index);
     let mut begins = BTreeSet::from([begin]);
-    if at(last)?.is_none() {
+    if is_gone {
         begins.insert(last);
     }
     Ok(Some(ResolvedQuestion {

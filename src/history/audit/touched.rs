@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::AuditError;
-use super::entry::{Versions, as_api_shows};
+use super::entry::{RowSides, Versions, as_api_shows, words};
 use drover_projections::tables::{
     Allocs, Deployments, Evals, JobSummaries, JobVersions, Jobs, Namespaces, NodePools, NodeStates,
     Nodes, ScalingPolicies, Services, Variables,
@@ -45,6 +45,18 @@ pub struct TaskReport {
     pub message: String,
 }
 
+impl Touched {
+    /// A thing of which it cannot be read what happened to it.
+    pub(super) fn unreadable(kind: &'static str, id: String) -> Self {
+        Self {
+            kind,
+            id,
+            what: "unreadable".to_owned(),
+            tasks: Vec::new(),
+        }
+    }
+}
+
 /// What an event did to the thing of a change; none for rows that say nothing to people.
 pub(super) fn touched(view: &View, change: &Change) -> Result<Option<Touched>, AuditError> {
     let Some(info) = registry().table(change.table) else {
@@ -72,23 +84,21 @@ pub(super) fn touched(view: &View, change: &Change) -> Result<Option<Touched>, A
             ..Touched::default()
         }));
     }
-    let at = |index: u64| -> Result<Option<Value>, AuditError> {
-        let row = info.row_at(view, &change.key, index, &NoSecrets)?;
-        Ok(row.map(|row| as_api_shows(info.name(), &row).clone()))
+    let id = words(info, &change.key)?.join("/");
+    let after = (change.operation == Operation::Put).then_some(change.index);
+    let sides = [change.index.checked_sub(1), after];
+    let sides = RowSides::read(view, info, &change.key, sides, &NoSecrets)?;
+    let Ok(Versions { before, after }) = sides.both() else {
+        return Ok(Some(Touched::unreadable(kind, id)));
     };
+    let shown = |row: Option<Value>| row.map(|row| as_api_shows(info.name(), &row).clone());
     let versions = Versions {
-        before: match change.index.checked_sub(1) {
-            Some(before) => at(before)?,
-            None => None,
-        },
-        after: match change.operation {
-            Operation::Put => at(change.index)?,
-            _ => None,
-        },
+        before: shown(before),
+        after: shown(after),
     };
     Ok(Some(Touched {
         kind,
-        id: info.words(&change.key)?.join("/"),
+        id,
         what: what(change.table, &versions),
         tasks: tasks(&versions),
     }))
@@ -207,8 +217,12 @@ fn tasks(versions: &Versions) -> Vec<TaskReport> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use drover_events::model::Namespace;
+    use drover_events::namespace::NamespacesUpserted;
     use serde_json::json;
+
+    use super::*;
+    use crate::reactors::testing::{Direct, spoil};
 
     #[test]
     fn a_change_is_told_in_few_words() {
@@ -247,6 +261,27 @@ mod tests {
             ),
             "pending -> running, healthy"
         );
+    }
+
+    #[test]
+    fn a_thing_whose_row_cannot_be_read_is_shown_as_unreadable() {
+        let server = Direct::new();
+        let namespace = Namespace {
+            name: "space".to_owned(),
+            ..Namespace::default()
+        };
+        let (index, _) = server.apply(NamespacesUpserted {
+            namespaces: vec![namespace],
+        });
+        let key = "space".to_owned();
+        let server = server.reopened(|database| spoil::<Namespaces>(database, &key));
+        let view = server.projections.view();
+        let changes = view.changes(index).next().unwrap().unwrap();
+        let mut changes = changes.iter();
+        let change = changes.find(|change| change.table == Namespaces::ID);
+        let thing = touched(&view, change.unwrap()).unwrap();
+        let unreadable = Touched::unreadable("namespace", key);
+        assert_eq!(thing, Some(unreadable));
     }
 
     #[test]

@@ -12,9 +12,9 @@ use serde::Serialize;
 use super::chain::{Chain, LinkKind};
 use super::resolve::ResolvedQuestion;
 use super::touched::{Touched, touched};
+use super::trail::rejected;
 use super::updates_by_cause::jobs_of;
 use super::{AuditError, Trail};
-use crate::history::record::reason;
 
 /// Things shown of one event at most.
 const THINGS: usize = 32;
@@ -184,12 +184,13 @@ impl Build<'_> {
     /// What an event touched as it belongs to `above`, and how much more.
     fn things(&self, index: u64, above: Option<u64>) -> Result<(Vec<Touched>, usize), AuditError> {
         let view = self.trail.view();
-        let mut changes = self.trail.changes(index)?;
+        let (mut changes, damaged) = self.trail.readable_changes(index)?;
         // The rows of the question come first.
         let is_in_rows =
             |table: u16, key: &[u8]| self.rows.iter().any(|r| r.0 == table && r.1 == key);
         changes.sort_by_key(|change| !is_in_rows(change.table, &change.key));
-        let (mut things, mut more) = (Vec::new(), 0);
+        let damaged = damaged.map(|_| Touched::unreadable("event", index.to_string()));
+        let (mut things, mut more) = (Vec::from_iter(damaged), 0);
         let updates = self.chain.updates(index);
         for change in &changes {
             if let Some(updates) = updates
@@ -256,7 +257,7 @@ impl Build<'_> {
                 Some((_, LinkKind::Thing)) => "thing",
                 None => "",
             },
-            rejected: view.rejection(index)?.as_ref().map(reason),
+            rejected: rejected(view.rejection(index))?.0,
             again,
             things,
             more_things,

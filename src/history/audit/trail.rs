@@ -3,17 +3,17 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use drover_events::Recorded;
+use drover_events::{EventKind, Recorded};
 use drover_projections::changes::Change;
 use drover_projections::key::{Id, Key as _};
-use drover_projections::{Table, View};
+use drover_projections::{Rejection, StorageError, Table, View};
 
-use super::AuditError;
-use super::entry::{Detail, Entry as AuditEntry};
+use super::entry::{Detail, Entry as AuditEntry, ReadEvent};
 use super::object::ObjectHistory;
 use super::question::{AuditPage, OutcomeFilter, Question};
+use super::{AuditError, or_why};
 use crate::history::record::redact::Finder;
-use crate::history::record::{Payload, Redactor};
+use crate::history::record::{Payload, Redactor, reason};
 use crate::log::{Entry as Logged, LogEngine};
 
 /// Events that are looked at for one page at most.
@@ -114,8 +114,8 @@ impl<'a> Trail<'a> {
         Ok(self.shows_all() || !self.changes(index)?.is_empty())
     }
 
-    /// Whether a row may be seen, by the first of its changes that is known. What `shown` holds of
-    /// its event is not read again.
+    /// Whether a row may be seen, by the first of its changes that is known. One is not whose
+    /// changes are damaged. What `shown` holds of its event is not read again.
     pub(super) fn shows_row(
         &self,
         shown: &mut Shown,
@@ -125,6 +125,16 @@ impl<'a> Trail<'a> {
         let Eyes::Some(sees) = self.eyes else {
             return Ok(true);
         };
+        let seen = self.sees_row((sees, shown), table, key);
+        Ok(or_why(seen)?.0)
+    }
+
+    fn sees_row(
+        &self,
+        (sees, shown): (Sees<'_>, &mut Shown),
+        table: u16,
+        key: &[u8],
+    ) -> Result<bool, AuditError> {
         let row = (table, key.to_vec());
         for index in self.view.change_indexes_of(table, key, 0)? {
             if let Some(seen) = shown.rows(self, sees, index)?.get(&row) {
@@ -204,19 +214,30 @@ impl<'a> Trail<'a> {
         Ok(found)
     }
 
-    /// What the event at an index changed, as far as it may be seen.
+    /// What the event at an index changed, as far as it may be seen; nothing where that is damaged.
     pub(super) fn changes(&self, index: u64) -> Result<Vec<Change>, AuditError> {
-        let mut changes = self.all_changes(index)?;
+        Ok(self.readable_changes(index)?.0)
+    }
+
+    /// The same, and whether it is damaged: then why.
+    pub(super) fn readable_changes(
+        &self,
+        index: u64,
+    ) -> Result<(Vec<Change>, Option<String>), AuditError> {
+        let (mut changes, damaged) = or_why(self.all_changes(index))?;
         if let Eyes::Some(sees) = self.eyes {
             changes.retain(sees);
         }
-        Ok(changes)
+        Ok((changes, damaged))
     }
 
+    /// What the event at an index changed. What others changed is not read: it may be damaged.
     fn all_changes(&self, index: u64) -> Result<Vec<Change>, AuditError> {
-        let first = self.view.changes(index).next().transpose()?;
-        let mine = first.filter(|changes| changes.first().is_some_and(|c| c.index == index));
-        Ok(mine.unwrap_or_default())
+        let mut cursor = self.view.change_cursor(index, index);
+        match cursor.advance()? {
+            true => Ok(cursor.changes()?),
+            false => Ok(Vec::new()),
+        }
     }
 
     /// Answers a question, entry by entry; `take` says whether to continue.
@@ -268,7 +289,8 @@ impl<'a> Trail<'a> {
     }
 
     /// The entry of an event, if it is wanted; the number of changes whose visibility was checked
-    /// is added to `read`, that of rows that were looked up is taken from `lookups`.
+    /// is added to `read`, that of rows that were looked up is taken from `lookups`. One of which
+    /// something cannot be read says so, and is left out for a reader who may not see everything.
     fn entry_of(
         &self,
         logged: &Logged,
@@ -279,7 +301,7 @@ impl<'a> Trail<'a> {
         if !question.takes_kind(logged.kind) {
             return Ok(None);
         }
-        let changes = self.all_changes(logged.index)?;
+        let (changes, damaged) = or_why(self.all_changes(logged.index))?;
         let all = changes.len();
         let changes = match self.eyes {
             Eyes::All => changes,
@@ -294,12 +316,16 @@ impl<'a> Trail<'a> {
         if !self.shows_all() && (hidden || (finder.is_some() && !whole)) {
             return Ok(None);
         }
-        let event = decode(logged)?;
+        let (event, undecoded) = recorded(logged)?;
         if !question.takes(&event) || finder.is_some_and(|finder| !holds(&event, finder)) {
             return Ok(None);
         }
-        let rejection = self.view.rejection(logged.index)?;
-        let applied = rejection.is_none();
+        let (rejected, unknown) = rejected(self.view.rejection(logged.index))?;
+        let unreadable = undecoded.or(damaged).or(unknown);
+        if unreadable.is_some() && !self.shows_all() {
+            return Ok(None);
+        }
+        let applied = rejected.is_none();
         match question.wanted {
             OutcomeFilter::Applied if !applied => return Ok(None),
             OutcomeFilter::Rejected if applied => return Ok(None),
@@ -315,13 +341,45 @@ impl<'a> Trail<'a> {
         };
         let entry = AuditEntry::new(
             (self.view, self.redactor),
-            event,
-            rejection.as_ref(),
+            ReadEvent {
+                kind: EventKind::from_number(logged.kind).map_or("unknown", EventKind::name),
+                event,
+                rejected,
+                unreadable,
+            },
             &changes,
             (detail, known),
             lookups,
         )?;
         Ok(Some(entry))
+    }
+}
+
+/// An event; where it cannot be decoded what the log says of it, and why.
+fn recorded(logged: &Logged) -> Result<(Recorded, Option<String>), AuditError> {
+    let (event, undecoded) = or_why(decode(logged).map(Some))?;
+    let named = || Recorded {
+        index: logged.index,
+        term: 0,
+        kind: EventKind::from_number(logged.kind).unwrap_or(EventKind::RaftBlank),
+        time: logged.time,
+        envelope: None,
+    };
+    Ok((event.unwrap_or_else(named), undecoded))
+}
+
+/// Why an event was rejected, if it was, and where the reason is damaged why: only of events that
+/// were rejected one is kept.
+pub(super) fn rejected(
+    found: Result<Option<Rejection>, StorageError>,
+) -> Result<(Option<String>, Option<String>), AuditError> {
+    match found {
+        Ok(rejection) => Ok((rejection.as_ref().map(reason), None)),
+        Err(error) if error.is_single_entry() => {
+            let why = crate::error::chain(&error);
+            Ok((Some(why.clone()), Some(why)))
+        }
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -428,3 +486,7 @@ impl<'a> TrailWalk<'a> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+#[path = "trail_test.rs"]
+mod tests;

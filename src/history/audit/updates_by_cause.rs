@@ -15,7 +15,7 @@ use drover_projections::tables::{Allocs, Deployments, Evals, Jobs};
 use drover_projections::{StorageError, Table, View};
 
 use super::object::RowKey;
-use super::{AuditError, Trail};
+use super::{AuditError, Trail, unless_damaged};
 
 /// A job: namespace and id.
 pub(super) type JobKey = (String, String);
@@ -49,7 +49,8 @@ impl UpdatesByCause {
         let mut parts: BTreeMap<u64, CauseUpdates> = BTreeMap::new();
         for update in &reports.updates {
             let part = parts.entry(update.cause).or_default();
-            let alloc = view.get_at::<Allocs>(update.id.as_str(), event.index)?;
+            let alloc = view.get_at::<Allocs>(update.id.as_str(), event.index);
+            let alloc = unless_damaged(alloc)?;
             part.jobs
                 .extend(alloc.map(|row| (row.namespace.clone(), row.job_id.clone())));
             part.allocs
@@ -69,7 +70,7 @@ impl UpdatesByCause {
         for eval in evals {
             let mut cause = 0;
             for id in [&eval.id, &eval.previous_eval] {
-                let row = view.get_at::<Evals>(id.as_str(), index)?;
+                let row = unless_damaged(view.get_at::<Evals>(id.as_str(), index))?;
                 let made = row.map_or(0, |row| row.create_index);
                 if made > 0 && made < index {
                     cause = made;
@@ -171,8 +172,12 @@ pub(super) fn jobs_of_rows(
     Ok(jobs)
 }
 
-/// The job that the row of a change belongs to, where it belongs to one.
+/// The job that the row of a change belongs to, where it belongs to one and can be read.
 fn job_of(view: &View, change: &Change) -> Result<Option<JobKey>, StorageError> {
+    unless_damaged(job_of_row(view, change))
+}
+
+fn job_of_row(view: &View, change: &Change) -> Result<Option<JobKey>, StorageError> {
     let (key, index) = (&change.key, change.index);
     Ok(match change.table {
         Jobs::ID => <JobKey as Key>::from_bytes(key).ok(),
@@ -187,4 +192,39 @@ fn job_of(view: &View, change: &Change) -> Result<Option<JobKey>, StorageError> 
             .map(|row| (row.namespace, row.job_id)),
         _ => None,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use drover_events::eval::EvalsUpserted;
+
+    use super::*;
+    use crate::reactors::testing::{Direct, spoil};
+
+    #[test]
+    fn a_row_that_cannot_be_read_is_of_no_job() {
+        let ids = [1, 2].map(|n| format!("00000000-0000-4000-8000-00000000000{n}"));
+        let server = Direct::new();
+        let eval = |id: &String| Evaluation {
+            id: id.clone(),
+            namespace: "default".to_owned(),
+            job_id: "job".to_owned(),
+            status: "pending".to_owned(),
+            ..Evaluation::default()
+        };
+        let (index, _) = server.apply(EvalsUpserted {
+            evals: ids.iter().map(eval).collect(),
+            decision: None,
+        });
+        let damaged = Id::new(ids[1].as_str());
+        let server = server.reopened(|database| spoil::<Evals>(database, &damaged));
+        let view = server.projections.view();
+        let changes = view.changes(index).next().unwrap().unwrap();
+        let changes = changes.iter().filter(|change| change.table == Evals::ID);
+        let jobs: Vec<_> = changes
+            .map(|change| job_of(&view, change).unwrap())
+            .collect();
+        let job = ("default".to_owned(), "job".to_owned());
+        assert_eq!(jobs, [Some(job), None]);
+    }
 }

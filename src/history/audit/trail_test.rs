@@ -1,0 +1,144 @@
+//! Pages of the audit trail where something of the past is damaged.
+
+use drover_projections::tables::Namespaces;
+
+use super::*;
+use crate::history::testing;
+use crate::log::LogOptions;
+use crate::reactors::testing::{Direct, spoil_changes};
+
+/// The first index that some events of a log are at.
+const FIRST: u64 = 2;
+
+/// A log of the events up to 4, of which the one at 3 cannot be decoded.
+fn log(dir: &std::path::Path) -> LogEngine {
+    let (log, _) = LogEngine::open(dir, LogOptions::default()).unwrap();
+    let entry = |index: u64| Logged {
+        index,
+        kind: match index {
+            0 => EventKind::RaftBlank.number(),
+            _ => testing::event(index).kind().number(),
+        },
+        time: 7,
+        body: match index {
+            3 => b"no event".to_vec().into(),
+            _ => testing::body(index).into(),
+        },
+    };
+    let entries = (0..=4).map(entry).collect();
+    log.append(entries, Box::new(|_| ())).unwrap();
+    log
+}
+
+/// Whatever happened from [`FIRST`] on, so many on a page.
+fn question(limit: usize) -> Question {
+    Question {
+        object: None,
+        actor: None,
+        kinds: Vec::new(),
+        namespace: None,
+        request_id: None,
+        value: None,
+        wanted: OutcomeFilter::All,
+        from: FIRST,
+        to: u64::MAX,
+        newest_first: false,
+        limit,
+        detail: Detail::default(),
+    }
+}
+
+/// A page as it is shown.
+fn page(trail: &Trail<'_>, question: &Question) -> (Vec<serde_json::Value>, Option<u64>) {
+    let mut shown = Vec::new();
+    let page = trail.answer(question, |entry| {
+        shown.push(serde_json::to_value(entry).unwrap());
+        Ok::<bool, AuditError>(true)
+    });
+    (shown, page.unwrap().next)
+}
+
+#[test]
+fn an_event_that_cannot_be_read_is_shown_as_such_and_keeps_no_other_from_its_page() {
+    let server = Direct::new();
+    for index in 1..=4 {
+        assert_eq!(server.apply(testing::event(index)).0, index);
+    }
+    let server = server.reopened(|database| spoil_changes(database, 2));
+    let dir = tempfile::tempdir().unwrap();
+    let (log, redactor, view) = (
+        log(dir.path()),
+        Redactor::default(),
+        server.projections.view(),
+    );
+    let trail = Trail::new(&view, &log, &redactor, Eyes::All);
+    let (shown, next) = page(&trail, &question(9));
+    let indexes = |shown: &[serde_json::Value]| -> Vec<u64> {
+        let index = |entry: &serde_json::Value| entry["Index"].as_u64().unwrap();
+        shown.iter().map(index).collect()
+    };
+    assert_eq!((indexes(&shown), next), ((FIRST..=4).collect(), None));
+    for entry in &shown {
+        let index = entry["Index"].as_u64().unwrap();
+        assert_eq!(entry["Kind"], testing::event(index).kind().name());
+        assert_eq!(
+            entry["Unreadable"].is_string(),
+            [2, 3].contains(&index),
+            "{entry}"
+        );
+        assert_eq!(entry["Actor"].is_object(), index != 3, "{entry}");
+        let changes = entry["Changes"].as_array().unwrap();
+        assert_eq!(changes.is_empty(), index == 2, "{entry}");
+    }
+    assert_eq!(page(&trail, &question(2)).1, Some(4));
+    // What is not known of it is not what was looked for.
+    let mut by_request = question(9);
+    by_request.request_id = Some("request-3".to_owned());
+    assert!(page(&trail, &by_request).0.is_empty());
+    // To a reader who may not see everything it is not shown.
+    let sees = |_: &Change| true;
+    let trail = Trail::new(&view, &log, &redactor, Eyes::Some(&sees));
+    let (shown, next) = page(&trail, &question(9));
+    assert_eq!((indexes(&shown), next), (vec![4], None));
+    log.close();
+}
+
+#[test]
+fn a_row_whose_changes_cannot_be_read_is_hidden_from_who_may_not_see_everything() {
+    let server = Direct::new();
+    for index in 1..=3 {
+        server.apply(testing::event(index));
+    }
+    let server = server.reopened(|database| spoil_changes(database, 2));
+    let dir = tempfile::tempdir().unwrap();
+    let (log, redactor, view) = (
+        log(dir.path()),
+        Redactor::default(),
+        server.projections.view(),
+    );
+    let sees = |_: &Change| true;
+    let trail = Trail::new(&view, &log, &redactor, Eyes::Some(&sees));
+    let mut known = Shown::default();
+    for (name, seen) in [("space-2", false), ("space-3", true)] {
+        let key = name.to_owned().to_bytes().to_vec();
+        let found = trail.shows_row(&mut known, Namespaces::ID, &key);
+        assert_eq!(found.unwrap(), seen, "{name}");
+    }
+    log.close();
+}
+
+#[test]
+fn an_event_whose_rejection_cannot_be_read_was_rejected() {
+    let damaged = StorageError::Damaged {
+        what: "outcome",
+        key: "6f".to_owned(),
+    };
+    let (why, unreadable) = rejected(Err(damaged)).unwrap();
+    assert!(
+        why.as_ref().is_some_and(|why| why.contains("6f")),
+        "{why:?}"
+    );
+    assert_eq!(why, unreadable);
+    assert!(rejected(Err(StorageError::WouldBlock)).is_err());
+    assert_eq!(rejected(Ok(None)).unwrap(), (None, None));
+}
