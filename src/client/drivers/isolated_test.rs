@@ -307,17 +307,16 @@ fn drv_06_cores_that_a_run_of_a_former_agent_reserved_are_not_shared_while_runs_
             ..ExecSpec::default()
         };
         runs.cgroups.run(alloc, &mut spec);
-        let path = RunDir(runs.dir.join(alloc).join("web/1")).spec();
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        write_json(&path, &spec).unwrap();
+        let run = RunDir(runs.dir.join(alloc).join("web/1"));
+        fs::create_dir_all(&run.0).unwrap();
+        write_json(&run.spec(), &spec).unwrap();
         if alloc != "gone" {
             fs::create_dir(tmp.path().join(alloc)).unwrap();
-            fs::write(tmp.path().join(alloc).join("cgroup.procs"), "7\n").unwrap();
+            fs::write(tmp.path().join(alloc).join("cgroup.procs"), "7").unwrap();
         }
     }
     let exec = Exec::new(&ClientConfig::default(), &PluginConfig::default(), runs).unwrap();
     let shared = || fs::read_to_string(tmp.path().join("shares/cpuset.cpus")).unwrap();
-    // As for the first one that is found.
     exec.cores.made(&exec.runs.cgroups);
     assert_eq!(shared(), "0,2-3");
     exec.destroy("reserves", "web", 1);
