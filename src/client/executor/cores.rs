@@ -43,7 +43,8 @@ impl RunOnCores {
     /// Whether what it reserved is nobody else's. The group of a run that begins may be empty, or
     /// not there yet; a former agent's run is over where nothing runs in its group any more.
     fn holds(&self, group: &Path) -> bool {
-        !self.reserved.is_empty() && !(self.is_former && cgroup::is_empty(group))
+        let is_over = self.is_former && cgroup::is_empty(group);
+        !is_over && !self.reserved.is_empty()
     }
 }
 
