@@ -151,10 +151,13 @@ impl DataDir {
             },
         };
         let before = meta.mode() & 0o7777;
-        let now = match is_right || why.is_some() {
-            true => before,
-            false => mode,
+        let now = match &dir {
+            Some(dir) => dir.metadata()?.mode() & 0o7777,
+            None => before,
         };
+        // Some file systems take a mode and keep their own.
+        let kept = now & OTHERS != mode & OTHERS;
+        let why = why.or_else(|| kept.then(|| DENIED.to_owned()));
         let stays = |why: String| {
             format!("the mode of this directory stays {before:o}, not {mode:o}: {why}")
         };

@@ -122,9 +122,13 @@ impl StorageError {
         match self {
             Self::Database { source, .. } | Self::Open { source, .. } => {
                 let text = source.as_ref();
-                text.contains("No space left on device") || text.contains("NoSpace")
+                let full = ["No space left on device", "NoSpace", "Disk quota exceeded"];
+                full.iter().any(|full| text.contains(full))
             }
-            Self::File { source, .. } => source.kind() == std::io::ErrorKind::StorageFull,
+            Self::File { source, .. } => {
+                use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+                matches!(source.kind(), StorageFull | QuotaExceeded)
+            }
             _ => false,
         }
     }

@@ -99,6 +99,26 @@ fn newest(
     Ok(None)
 }
 
+/// The same, up to where a database is, without a walk: that ends at a block that the disk damaged.
+fn newest_by_marks(
+    db_snapshot: &DbSnapshot,
+    table: u16,
+    position: &Position,
+) -> Result<Option<NewestSet>, StorageError> {
+    let interval = db_snapshot.database().mark_interval();
+    let mut next = Some(position.index / interval * interval);
+    while let Some(mark) = next.filter(|mark| *mark >= position.floor) {
+        match head(db_snapshot, table, mark) {
+            Ok(None) => {}
+            Ok(Some(head)) => return Ok(Some((mark, Ok(head)))),
+            Err(error) if error.is_damage() => return Ok(Some((mark, Err(error)))),
+            Err(error) => return Err(error),
+        }
+        next = mark.checked_sub(interval);
+    }
+    Ok(None)
+}
+
 /// Calls `each` with the keys of a set, in order. One that has not as many as its head says lost a
 /// chunk or the end of one, and is damaged: that is known only once `each` had the others.
 fn keys(
@@ -356,7 +376,10 @@ fn build_due_set(
 ) -> Result<Option<u64>, StorageError> {
     let interval = db.mark_interval();
     let db_snapshot = DbSnapshot::new(Arc::clone(db));
-    let found = newest(&db_snapshot, table, u64::MAX)?;
+    let found = match newest(&db_snapshot, table, u64::MAX) {
+        Err(error) if error.is_damage() => newest_by_marks(&db_snapshot, table, position)?,
+        found => found?,
+    };
     drop(db_snapshot);
     let (mark, before) = match found.filter(|(mark, _)| *mark >= position.floor) {
         Some((mark, Ok(head))) => (mark.saturating_add(interval), Some((mark, head))),

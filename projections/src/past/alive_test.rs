@@ -369,6 +369,49 @@ fn long_steps(stay: u64, go: u64, count: u64) -> Vec<Step> {
     (1..=count).map(each).collect()
 }
 
+/// Damages these bytes in the files of a database, as a disk would.
+fn damage(path: &Path, part: &[u8]) {
+    let mut found = 0;
+    for entry in std::fs::read_dir(path).unwrap() {
+        let file = entry.unwrap().path();
+        let Ok(mut bytes) = std::fs::read(&file) else {
+            continue;
+        };
+        let is_table = file.extension().is_some_and(|ending| ending == "sst");
+        let at = bytes.windows(part.len()).position(|window| window == part);
+        if let Some(at) = at.filter(|_| is_table) {
+            bytes[at + part.len() / 2] ^= 1;
+            std::fs::write(&file, bytes).unwrap();
+            found += 1;
+        }
+    }
+    assert!(found > 0, "they are in a file");
+}
+
+#[test]
+fn sets_are_made_though_the_disk_damaged_the_newest_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("projections");
+    let (projections, mut writer) = open(&path);
+    let steps = long_steps(20, 1_000, 106);
+    let states = expected(&steps);
+    apply(&mut writer, &steps[..60], &[12]);
+    while build(&projections).is_some() {}
+    let chunk = |chunk| stored(&projections, &place(Things::ID, 50, chunk));
+    let keys = chunk(1).unwrap();
+    assert_eq!(chunk(2), None, "it is small");
+    projections.flush().unwrap();
+    damage(&path, &keys[3_000..4_300]);
+    apply(&mut writer, &steps[60..105], &[45]);
+    let made: Vec<u64> = std::iter::from_fn(|| build(&projections)).collect();
+    assert_eq!(made.last(), Some(&100), "{made:?}");
+    apply(&mut writer, &steps[105..], &[1]);
+    for index in [55, 102] {
+        let past = projections.view().as_of(index, 0).unwrap();
+        check_rows(&past, &states[index as usize]);
+    }
+}
+
 #[test]
 fn lists_of_the_past_are_whole_where_the_disk_damaged_an_old_set() {
     let dir = tempfile::tempdir().unwrap();
@@ -384,23 +427,8 @@ fn lists_of_the_past_are_whole_where_the_disk_damaged_an_old_set() {
     assert!(chunk(3).is_some(), "there is one behind it");
     // Each chunk is more than a block of RocksDB's.
     let damaged = chunk(2).unwrap();
-    let part = &damaged[30_000..31_300];
     projections.flush().unwrap();
-    let mut found = 0;
-    for entry in std::fs::read_dir(&path).unwrap() {
-        let file = entry.unwrap().path();
-        let Ok(mut bytes) = std::fs::read(&file) else {
-            continue;
-        };
-        let is_table = file.extension().is_some_and(|ending| ending == "sst");
-        let at = bytes.windows(part.len()).position(|window| window == part);
-        if let Some(at) = at.filter(|_| is_table) {
-            bytes[at + 650] ^= 1;
-            std::fs::write(&file, bytes).unwrap();
-            found += 1;
-        }
-    }
-    assert!(found > 0, "the chunk is in a file");
+    damage(&path, &damaged[30_000..31_300]);
     assert_eq!(named(&projections, 50..60, SkippedDeleted::Rows), 0);
     for index in [50, 55, 59] {
         let past = projections.view().as_of(index, 0).unwrap();

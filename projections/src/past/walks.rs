@@ -258,6 +258,11 @@ impl<'a> Merged<'a> {
     /// Which of two sides that stand at an entry comes first.
     fn first(&mut self) -> Current {
         match self.living.key().cmp(self.ended.key()) {
+            // It is the living one's turn: an older version that cannot be read is not needed.
+            Ordering::Equal if self.damaged.0.is_none() => {
+                (self.ready.1, self.damaged.1) = (Side::Behind, None);
+                Current::Living
+            }
             // A row that lives and cannot be read was written after its version of then had ended.
             Ordering::Equal => {
                 self.ready.0 = Side::Behind;

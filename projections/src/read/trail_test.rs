@@ -154,9 +154,15 @@ fn a_comparison_names_rows_that_cannot_be_read_and_goes_on_behind_them() {
 fn a_walk_over_the_past_meets_what_cannot_be_read_in_its_place() {
     let dir = tempfile::tempdir().unwrap();
     let projections = damaged(dir.path());
-    let before = at(&projections, 1);
-    let expected = [Some("a"), None, None, None, Some("e"), Some("f"), Some("g")];
-    for reverse in [false, true] {
+    let [e, f] = ["e", "f"].map(Some);
+    for (index, expected, reverse) in [
+        (1, [Some("a"), None, None, None, e, f, Some("g")], false),
+        (1, [Some("a"), None, None, None, e, f, Some("g")], true),
+        // What `c` was at 1 is no part of it.
+        (2, [Some("a"), None, Some("c"), None, e, f, None], false),
+        (2, [Some("a"), None, Some("c"), None, e, f, None], true),
+    ] {
+        let before = at(&projections, index);
         let scan = match reverse {
             false => Scan::all(),
             true => Scan::all().reverse(),
@@ -173,7 +179,7 @@ fn a_walk_over_the_past_meets_what_cannot_be_read_in_its_place() {
             rows.reverse();
         }
         let rows: Vec<_> = rows.iter().map(Option::as_deref).collect();
-        assert_eq!(rows, expected, "{reverse}");
+        assert_eq!(rows, expected, "{index} {reverse}");
     }
 }
 

@@ -203,12 +203,14 @@ fn count_row(manifest: &mut Manifest, key: &[u8]) {
 }
 
 impl Projections {
-    /// Bytes of the files that [`View::write_snapshot`] would write now, roughly.
+    /// Bytes of the files that [`View::write_snapshot`] would write now, roughly. What is in memory
+    /// only may be the same rows again and again: it counts as much as what is in files at most.
     pub fn snapshot_bytes(&self) -> u64 {
         let db = self.database();
         let bytes = |family| {
-            db.property(family, "rocksdb.live-sst-files-size")
-                + db.property(family, "rocksdb.cur-size-all-mem-tables")
+            let in_files = db.property(family, "rocksdb.live-sst-files-size");
+            let in_memory = db.property(family, "rocksdb.cur-size-all-mem-tables");
+            in_files + in_memory.min(in_files)
         };
         FAMILIES.map(bytes).iter().sum()
     }

@@ -1,6 +1,6 @@
 //! Inspect: what is in a backup, and whether it is what was written.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -27,6 +27,10 @@ const KEPT: [(&str, u64); 4] = [
     (SIGNATURE, 1 << 20),
     (KEYS, 8 << 20),
 ];
+
+/// The most parts of a backup, each of which is a file where it is unpacked: more than the sums can
+/// name.
+const MOST_PARTS: usize = 400_000;
 
 /// What a backup holds.
 #[derive(Clone, Debug, Default)]
@@ -63,14 +67,12 @@ impl Write for CapturedPart {
 }
 
 impl CapturedPart {
-    /// Refuses a part that is larger than any backup's, with what is kept under its name already.
-    fn check(&self, name: &str, size: u64, most: u64) -> io::Result<()> {
-        let kept = self.0.lock().map_or(0, |kept| kept.len() as u64);
-        let all = kept.saturating_add(size);
-        match all > most {
+    /// Refuses a part that is larger than any backup's.
+    fn check(name: &str, size: u64, most: u64) -> io::Result<()> {
+        match size > most {
             true => Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!("{name} has {all} bytes, and that of a backup {most} at most"),
+                format!("{name} has {size} bytes, and that of a backup {most} at most"),
             )),
             false => Ok(()),
         }
@@ -205,13 +207,17 @@ fn read(
     let kept: BTreeMap<&str, (CapturedPart, u64)> = KEPT
         .map(|(name, most)| (name, (CapturedPart::default(), most)))
         .into();
-    let mut tar = TarReader::new(from);
+    let (mut tar, mut names) = (TarReader::new(from), BTreeSet::new());
     loop {
         let next = tar.next(&mut |name, size| {
+            if names.len() >= MOST_PARTS || !names.insert(name.to_owned()) {
+                let why = format!("{name} is in it twice, or it has more than {MOST_PARTS} parts");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+            }
             let Some((kept, most)) = kept.get(name) else {
                 return to(name, size);
             };
-            kept.check(name, size, *most)?;
+            CapturedPart::check(name, size, *most)?;
             Ok(Box::new(Both(kept.clone(), to(name, size)?)))
         });
         match next {
@@ -373,10 +379,13 @@ mod tests {
             backup
         };
         for (name, most) in KEPT {
-            // Also where its name comes more than once.
-            for parts in [&[(name, most + 1)][..], &[(name, most), (name, 1)]] {
+            let more = format!("{name} has {} bytes, and", most + 1);
+            let twice = format!("{name} is in it twice");
+            for (parts, first) in [
+                (&[(name, most + 1)][..], more),
+                (&[(name, 1), (name, 1)], twice),
+            ] {
                 let found = inspect(&mut &*packed(parts), &[], &mut |_| ()).unwrap();
-                let first = format!("{name} has {} bytes, and", most + 1);
                 let [problem] = &found.problems[..] else {
                     panic!("{:?}", found.problems)
                 };
