@@ -331,7 +331,7 @@ fn what_lies_before_damage_is_exported_where_nothing_behind_it_is_wanted() {
             to: Some(to),
             ..Export::default()
         };
-        what.run(&log, &mut Vec::new(), &mut |_, _| ())
+        what.run(&log, &mut std::io::sink(), &mut |_, _| ())
     };
     let done = up_to(damaged - 1).unwrap();
     assert_eq!((done.events, done.last), (damaged - 1, Some(damaged - 1)));
