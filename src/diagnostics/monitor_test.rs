@@ -134,6 +134,26 @@ async fn mod_23_a_long_line_comes_in_pieces_and_bytes_are_bounded_too() {
     assert!(reported.len() < BYTES, "{}", reported.len());
 }
 
+#[test]
+fn mod_23_a_long_line_that_was_taken_leaves_its_place_to_the_next() {
+    let listener = Listener {
+        form: LineForm {
+            json: false,
+            location: false,
+        },
+        level: LevelFilter::INFO,
+        queue: Mutex::default(),
+        some: Notify::new(),
+    };
+    let long = vec![b'x'; PIECE + 10];
+    for turn in 0..=BYTES / PIECE {
+        listener.put(&long);
+        let pieces = std::iter::from_fn(|| listener.take());
+        let taken: Vec<usize> = pieces.map(|piece| piece.len()).collect();
+        assert_eq!(taken, [PIECE, 10], "{turn}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mod_23_so_many_may_listen_and_who_left_is_gone() {
     let _turn = turn().await;

@@ -243,3 +243,21 @@ pub(super) async fn get_roles(
     };
     endpoints.reported(&call, work).await
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::identity::Rejection;
+
+    #[test]
+    fn a_caller_whose_token_is_not_known_yet_tries_again_and_one_without_a_token_is_denied() {
+        let early = Identity::refused("10.0.0.1", Rejection::Early);
+        for (who, code) in [
+            (early, Code::Unavailable),
+            (Identity::default(), Code::PermissionDenied),
+        ] {
+            let refused = TokenScope::to(who).err().expect("it is refused");
+            assert_eq!(refused.code, code);
+        }
+    }
+}

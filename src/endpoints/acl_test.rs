@@ -220,6 +220,10 @@ async fn a_node_is_told_all_and_others_what_their_token_holds() {
     let many = vec!["x"; 1001];
     let reported = world.policies(own, &many).await.map(drop);
     assert_eq!(denied(reported).code, Code::BadRequest);
+    let role_ids = vec!["x".to_owned(); 1001];
+    let request = AclRolesByIdRequest { role_ids };
+    let reported = world.call::<AclGetRoles>(own, request).await.map(drop);
+    assert_eq!(denied(reported).code, Code::BadRequest);
     world.server.shutdown().await;
 }
 

@@ -117,10 +117,14 @@ async fn a_token_makes_shows_and_deletes_what_it_may() {
             host_path: "/srv".into(),
             ..volume("there")
         }),
+        policy_override: true,
         ..HostVolumeRegisterRequest::default()
     };
-    let registered = world.call::<HostVolumeRegister>(root, there).await;
-    assert_eq!(registered.unwrap().volume.unwrap().host_path, "/srv");
+    let registered = world.call::<HostVolumeRegister>(root, there).await.unwrap();
+    let warnings = [made.warnings, registered.warnings];
+    let ignored = "\"field PolicyOverride\" means nothing here and was ignored";
+    assert_eq!(warnings, ["", ignored]);
+    assert_eq!(registered.volume.unwrap().host_path, "/srv");
     let all = world
         .call::<HostVolumeList>(root, listed(""))
         .await

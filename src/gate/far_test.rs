@@ -220,6 +220,20 @@ async fn acl_10_mod_22_what_changes_counts_in_time_and_what_was_known_while_serv
     assert!(gate.authenticate(Some("role"), "").await.is_err());
 }
 
+#[test]
+fn what_servers_say_is_bounded_and_what_is_known_already_drops_nothing() {
+    let kept = RemoteCache::<usize, usize>::default();
+    for key in 0..MOST {
+        kept.put(key, key);
+    }
+    kept.put(0, MOST);
+    assert_eq!(kept.get(&0, KEPT), (Some(MOST), true));
+    assert_eq!(kept.get(&1, KEPT), (Some(1), true), "it was there already");
+    kept.put(MOST, 7);
+    assert_eq!(kept.get(&MOST, KEPT), (Some(7), true));
+    assert_eq!(kept.0.lock().len(), 1, "all else is queried again");
+}
+
 /// How often servers were queried for tokens, roles and policies.
 fn questions(servers: &Servers) -> [usize; 3] {
     ["token", "roles", "policies"].map(|kind| servers.calls(kind))

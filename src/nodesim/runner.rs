@@ -169,9 +169,9 @@ mod tests {
         };
         for _ in 0..2 {
             runner.update(Arc::new(stop.clone()));
+            assert_eq!(*reported.lock(), ["running", "complete"]);
         }
         assert!(*runner.done().borrow());
-        assert_eq!(*reported.lock(), ["running", "complete"]);
         assert_eq!(counters.stopped.load(Ordering::Relaxed), 1);
         assert!(runner.control().is_none());
     }

@@ -155,6 +155,20 @@ fn slow(stats: &Stats) -> Option<Refusal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::log::LogOptions;
+
+    #[test]
+    fn what_was_lacking_and_is_there_again_holds_up_nobody() {
+        let dir = tempfile::tempdir().unwrap();
+        let opened = LogEngine::open(&dir.path().join("log"), LogOptions::default());
+        let (log, _) = opened.unwrap();
+        let opened = Projections::open(dir.path().join("db"), Default::default());
+        let (projections, _writer) = opened.unwrap();
+        let space = Backpressure::new(Arc::new(log), projections);
+        let slow = Refusal::new(Code::Unavailable, "writes wait for the disk");
+        *space.found.lock() = Some(slow);
+        assert_eq!(space.lack(), None);
+    }
 
     #[test]
     fn what_is_not_written_out_in_time_is_said_with_its_number() {

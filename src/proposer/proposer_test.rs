@@ -312,6 +312,24 @@ fn a_refusal_by_rule_is_decided_again_once() {
     });
 }
 
+#[test]
+fn what_is_queued_where_nothing_is_taken_any_more_is_refused_at_once() {
+    run(async {
+        let dir = tempfile::tempdir().unwrap();
+        let server = on_disk(dir.path()).await;
+        let (tx, _) = mpsc::channel(1);
+        let ended = Proposer {
+            tx,
+            ..server.proposer.clone()
+        };
+        let event = named("late").into();
+        let queued = ended.queue(new_id(), event, Vec::new(), &Origin::default());
+        let refused = queued.await.err().expect("nobody takes it");
+        assert_eq!(refused.code, Code::NoLeader);
+        server.node.shutdown().await;
+    });
+}
+
 /// Always guarded by a row that is not there.
 struct Doomed;
 

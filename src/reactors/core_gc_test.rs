@@ -394,6 +394,11 @@ struct Stage {
 
 impl Stage {
     fn new() -> Self {
+        Self::of("service")
+    }
+
+    /// The same with a job of such a kind.
+    fn of(kind: &str) -> Self {
         let direct = Direct::new();
         direct
             .command(&RegisterNode {
@@ -410,7 +415,7 @@ impl Stage {
             deployment: uuid(),
         };
         let command = RegisterJob {
-            job: job_of("service", 1),
+            job: job_of(kind, 1),
             eval_id: stage.eval.clone(),
             ..RegisterJob::default()
         };
@@ -464,6 +469,20 @@ impl Stage {
         stage
     }
 
+    /// Its client reports that the allocation has done its work.
+    fn completes(&self) {
+        let ended = drover_events::alloc::ClientAllocUpdate {
+            id: self.alloc.clone(),
+            client_status: "complete".into(),
+            ..Default::default()
+        };
+        self.direct
+            .apply(drover_events::alloc::AllocsUpdatedByClient {
+                updates: vec![ended],
+                ..Default::default()
+            });
+    }
+
     /// Whether evaluation, deployment and node are over: the allocations that go with the first.
     fn over(&self) -> (Option<Vec<String>>, bool, bool) {
         let view = self.direct.projections.view();
@@ -486,17 +505,7 @@ impl Stage {
 async fn what_is_over_stays_while_an_allocation_of_it_is_open_and_goes_with_it() {
     let stage = Stage::new();
     assert_eq!(stage.over(), (None, false, false), "it runs");
-    let ended = drover_events::alloc::ClientAllocUpdate {
-        id: stage.alloc.clone(),
-        client_status: "complete".into(),
-        ..Default::default()
-    };
-    stage
-        .direct
-        .apply(drover_events::alloc::AllocsUpdatedByClient {
-            updates: vec![ended],
-            ..Default::default()
-        });
+    stage.completes();
     let gone = Some(vec![stage.alloc.clone()]);
     assert_eq!(stage.over(), (gone, true, true));
     // Not long enough ago.
@@ -504,6 +513,43 @@ async fn what_is_over_stays_while_an_allocation_of_it_is_open_and_goes_with_it()
     let eval = view.get::<Evals>(stage.eval.as_str()).unwrap().unwrap();
     let early = Cutoffs::new(&GcSettings::default(), eval.modify_time + 60 * SECOND);
     assert_eq!(eval_is_over(&view, &eval, &early).unwrap(), None);
+}
+
+#[tokio::test]
+async fn what_a_live_batch_job_has_done_is_kept_until_the_job_changes() {
+    let stage = Stage::of("batch");
+    stage.completes();
+    assert_eq!(stage.over().0, None, "it would be done once more");
+    let command = RegisterJob {
+        job: job_of("batch", 2),
+        eval_id: uuid::Uuid::new_v4().to_string(),
+        ..RegisterJob::default()
+    };
+    stage.direct.command(&command).unwrap();
+    assert_eq!(stage.over().0, Some(vec![stage.alloc.clone()]));
+}
+
+#[test]
+fn another_look_is_taken_at_once_only_where_there_is_more_and_the_last_one_got_on() {
+    let some = Collected {
+        evals: 1,
+        ..Collected::default()
+    };
+    let nothing = Collected::default();
+    for (more, newly_deferred, collected, goes_on) in [
+        (true, false, some, true),
+        (true, true, nothing, true),
+        (true, false, nothing, false),
+        (false, false, some, false),
+        (false, true, nothing, false),
+    ] {
+        let pass = Pass {
+            collected,
+            more,
+            newly_deferred,
+        };
+        assert_eq!(pass.goes_on(), goes_on, "{pass:?}");
+    }
 }
 
 #[tokio::test]

@@ -271,6 +271,22 @@ async fn the_reactor_drops_what_lies_in_the_archive_and_nothing_else() {
     world.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_to_be_kept_stays_although_there_is_a_base_above_it() {
+    let mut world = World::start().await;
+    world.retention.keeping.keep.events = Some(1_000);
+    world.write(10).await;
+    world.base().await;
+    world.roll().await;
+    for _ in 0..2 {
+        let done = world.retention.activate(&world.context).await.unwrap();
+        assert_eq!(done.status["Archived"], Value::Null, "nothing is dropped");
+        world.roll().await;
+    }
+    assert_eq!(world.first(), 0);
+    world.stop().await;
+}
+
 /// What a base holds is cut short, or gone.
 fn damage(base: &SnapshotDir, cut: bool) {
     let files = std::fs::read_dir(base.state()).unwrap();

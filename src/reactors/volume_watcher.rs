@@ -176,7 +176,7 @@ impl VolumeWatcher {
         // Only this reactor makes workers, so between the two looks none came.
         let volumes = &self.shared.volumes;
         if volumes.to_release((&key.0, &key.1))?.is_empty() {
-            volumes.forget((&key.0, &key.1), &[]);
+            volumes.forget((&key.0, &key.1));
             return Ok(());
         }
         let wake = Arc::new(Notify::new());
@@ -359,9 +359,9 @@ impl Worker {
                 }
             }
             if claims.is_empty() {
-                let held: Vec<_> = waiting.iter().map(|one| one.alloc().to_owned()).collect();
+                // Then nothing waits to be given back.
                 let volumes = &self.shared.volumes;
-                volumes.forget((&self.key.0, &self.key.1), &held);
+                volumes.forget((&self.key.0, &self.key.1));
                 if self.leaves() {
                     return;
                 }

@@ -1,17 +1,20 @@
 //! When the reactors of a leader run, and where.
 
 use std::path::Path;
-use std::sync::mpsc;
+use std::sync::{Barrier, mpsc};
 
 use drover_events::model::status::access_mode::SINGLE_NODE_WRITER as ONE;
+use drover_projections::Interest;
 use drover_projections::serving::{relieved, throughout};
 use drover_projections::tables::evals::Evals;
 use drover_testkit::fixtures::{job, node};
 use drover_testkit::{LONG, eventually};
+use futures_util::future::BoxFuture;
 use tokio::runtime::{Builder, Runtime};
 
 use super::super::kafka::PublisherPosition;
 use super::super::retention::tests::kept;
+use super::super::runner::{Activation, Failure};
 use super::super::starvation_rest_test::{REACTORS, Shown};
 use super::super::testing::Direct;
 use super::*;
@@ -240,6 +243,49 @@ fn scheduling_that_is_started_too_late_does_not_outlive_its_reactors() {
         assert!(lead.start_scheduling().await, "nobody needs it any more");
         assert!(lead.activity.scheduling().is_none());
     });
+}
+
+/// Holds its thread until it is let go.
+struct ThreadHolder(Arc<Barrier>);
+
+impl Reactor for ThreadHolder {
+    fn name(&self) -> &'static str {
+        "thread_holder"
+    }
+
+    fn scope(&self) -> Scope {
+        Scope::Leader
+    }
+
+    fn interests(&self) -> &'static [Interest] {
+        &[]
+    }
+
+    fn activate<'a>(&'a self, _: &'a Context) -> BoxFuture<'a, Result<Activation, Failure>> {
+        Box::pin(async move {
+            self.0.wait();
+            self.0.wait();
+            Err("it is over".into())
+        })
+    }
+}
+
+#[tokio::test]
+async fn reactors_are_stopped_once_none_of_them_is_at_work() {
+    let direct = Direct::new();
+    let context = Context {
+        projections: Arc::clone(&direct.projections),
+        proposer: direct.clone(),
+        clock: Clock::default(),
+    };
+    let gate = Arc::new(Barrier::new(2));
+    let held = Arc::new(ThreadHolder(Arc::clone(&gate)));
+    let running = start(held, context, Board::default());
+    gate.wait();
+    let mut stops = std::pin::pin!(stop_all(vec![running]));
+    assert!(futures_util::poll!(&mut stops).is_pending());
+    gate.wait();
+    stops.await;
 }
 
 #[test]

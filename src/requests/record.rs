@@ -212,3 +212,29 @@ pub(super) fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Option<T> {
     }
     rmp_serde::from_slice(record).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_that_just_fits_is_kept_whole_and_one_byte_more_is_cut() {
+        for (more, end) in [(0, ""), (1, "…")] {
+            let received = Received {
+                class: Class::Secret,
+                request_id: String::new(),
+                method: "GET".to_owned(),
+                path: "x".repeat(LONGEST_PATH + more),
+                namespace: "x".repeat(LONGEST_TEXT + more),
+                actor: Actor::default(),
+                trace: String::new(),
+                ran: None,
+                servers: Vec::new(),
+                left_out: LeftOut::new(),
+            };
+            let kept = received.cut();
+            assert_eq!(kept.path, "x".repeat(LONGEST_PATH) + end);
+            assert_eq!(kept.namespace, "x".repeat(LONGEST_TEXT) + end);
+        }
+    }
+}

@@ -98,7 +98,7 @@ impl Volumes {
         let claim = self.completed(requested)?;
         let new = self.held(&claim).is_err();
         let index = self.note(claim.clone(), origin).await?;
-        if new && index > 0 {
+        if new {
             self.in_doubt.record_claim(key_of(&claim));
         }
         Ok((claim, index))

@@ -292,9 +292,9 @@ impl Volumes {
             .collect()
     }
 
-    /// Forgets the errors of claims that are no more, and what is known of claims that no
-    /// allocation holds.
-    pub fn forget(&self, (namespace, id): (&str, &str), held: &[String]) {
+    /// Forgets, of a volume of which nothing waits to be given back, the errors of claims that do
+    /// not wait to be attached, and what is known of claims that no allocation holds.
+    pub fn forget(&self, (namespace, id): (&str, &str)) {
         let mut last_errors = self.last_errors.lock();
         let known = csi::volume(&self.projections.view(), (namespace, id));
         // Where it cannot be read, that is found at the next step.
@@ -304,9 +304,8 @@ impl Volumes {
         let holds = |alloc: &str| row.is_some_and(|row| row.claim_of(alloc).is_some());
         self.in_doubt.retain((namespace, id), holds);
         let comes = |alloc: &str| row.is_some_and(|row| row.waits_to_be_attached(alloc));
-        last_errors.retain(|(of, volume, alloc), _| {
-            of != namespace || volume != id || held.contains(alloc) || comes(alloc)
-        });
+        last_errors
+            .retain(|(of, volume, alloc), _| of != namespace || volume != id || comes(alloc));
     }
 
     /// What a claim needs to be given back, as it is now.

@@ -131,7 +131,6 @@ impl Volumes {
         let held = volume.row.claim_of(alloc);
         let is_free = held.is_none_or(|claim| claim.state == state::DETACH_UNCONFIRMED);
         if index == 0 && known && is_free {
-            self.must_lead()?;
             let requested = CsiVolumeClaimed {
                 namespace: namespace.to_owned(),
                 volume_id: id.to_owned(),

@@ -137,7 +137,7 @@ async fn csi_31_what_keeps_a_claim_from_its_node_is_known_until_it_comes_or_goes
         world.strict.fault(ATTACH, &[refusal]);
         let error = world.claim("data", &alloc).await.unwrap_err();
         // Nothing is to be given back: it is no reason to forget it.
-        world.volumes.forget(key, &[]);
+        world.volumes.forget(key);
         let last_error = world.volumes.last_errors(key)[&alloc].clone();
         assert_eq!(
             (last_error.error, last_error.tries),
@@ -363,6 +363,9 @@ async fn vw_02_who_does_not_lead_calls_nothing() {
         .store(false, std::sync::atomic::Ordering::SeqCst);
     let error = world.unpublish("data", &alloc).await.unwrap_err();
     assert_eq!(error.code, Code::NoLeader);
+    // Another server may know a volume that this one does not know yet.
+    let error = world.claim("new", &alloc).await.unwrap_err();
+    assert_eq!(error.code, Code::NoLeader);
     assert_eq!(world.strict.calls().len(), calls);
 }
 
@@ -458,6 +461,18 @@ async fn a_call_that_hangs_ends_and_is_told_by_its_step() {
     let text = ended.unwrap_err().to_string();
     assert!(text.contains("no answer to CSI.NodeDetachVolume"), "{text}");
     assert_eq!(world.past("data"), [state::UNPUBLISHING]);
+}
+
+#[tokio::test]
+async fn what_waits_to_be_given_back_is_named_by_its_allocation_and_a_deletion_by_none() {
+    let (world, alloc) = mounted(1, ONE).await;
+    let refusal = Fault::Says(Code::Unavailable);
+    world.strict.fault(UNMOUNT, &[refusal]);
+    world.unpublish("data", &alloc).await.unwrap_err();
+    let waiting = world.volumes.to_release(("default", "data")).unwrap();
+    let allocs: Vec<&str> = waiting.iter().map(PendingRelease::alloc).collect();
+    assert_eq!(allocs, [alloc.as_str()]);
+    assert_eq!(PendingRelease::Deletion.alloc(), "");
 }
 
 /// A server leads no more, knowing it or not.

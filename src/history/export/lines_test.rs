@@ -310,3 +310,31 @@ fn a_part_is_exported_by_index_time_and_kind() {
     };
     assert_eq!(indexes(&deleted), [5, 10, 15, 20]);
 }
+
+#[test]
+fn what_lies_before_damage_is_exported_where_nothing_behind_it_is_wanted() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = write_log(&dir.path().join("from"), 60);
+    let files = std::fs::read_dir(&log).unwrap();
+    let segment = files
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|ending| ending == "log"))
+        .min()
+        .unwrap();
+    let mut bytes = std::fs::read(&segment).unwrap();
+    bytes[6_000..6_016].fill(0xff);
+    std::fs::write(&segment, bytes).unwrap();
+    let log = ReadOnlyLog::open(&log).unwrap();
+    let damaged = log.bounds().1;
+    let up_to = |to| {
+        let what = Export {
+            to: Some(to),
+            ..Export::default()
+        };
+        what.run(&log, &mut std::io::sink(), &mut |_, _| ())
+    };
+    let done = up_to(damaged - 1).unwrap();
+    assert_eq!((done.events, done.last), (damaged - 1, Some(damaged - 1)));
+    let error = up_to(damaged).unwrap_err();
+    assert!(matches!(error, ArchiveError::Log(_)), "{error}");
+}

@@ -67,3 +67,19 @@ async fn nodes_are_read_for_what_changed_of_them() {
     let (draining, again) = read().await;
     assert!(draining <= 1 && again <= 2, "{draining}, {again}");
 }
+
+#[test]
+fn who_is_read_anew_drains_only_where_he_drains_now() {
+    let stage = Stage::new(2);
+    let (mut known, mut each) = (DrainCache::default(), Each::default());
+    for (on, strategy, draining) in [
+        (1, Some(drain(HOUR)), vec![node(1).id]),
+        (2, Some(drain(HOUR)), vec![node(1).id, node(2).id]),
+        (1, None, vec![node(2).id]),
+    ] {
+        stage.set(on, strategy);
+        let view = stage.direct.projections.view();
+        known.all(&view, &mut each).unwrap();
+        assert_eq!(known.draining, BTreeSet::from_iter(draining));
+    }
+}

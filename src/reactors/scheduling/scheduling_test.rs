@@ -584,5 +584,7 @@ async fn place_20000_on_5000_nodes() {
     );
 }
 
+#[path = "plan_check_test.rs"]
+mod plan_checks;
 #[path = "waking_test.rs"]
 mod waking;

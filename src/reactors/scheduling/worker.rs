@@ -411,3 +411,30 @@ async fn conclude(
         progress: false,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Scheduling, SchedulingSettings};
+    use super::*;
+    use crate::reactors::testing::Direct;
+    use crate::telemetry::TelemetryOptions;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn how_long_it_takes_until_the_end_of_an_evaluation_is_known_is_measured() {
+        let direct = Direct::new();
+        let projections = Arc::clone(&direct.projections);
+        let settings = SchedulingSettings::default();
+        let scheduling = Scheduling::start(projections, direct, settings).unwrap();
+        let item = EvalItem {
+            eval: Evaluation::default(),
+            token: 0,
+            failures: 0,
+        };
+        let (telemetry, recorder) = crate::telemetry::build(&TelemetryOptions::default());
+        let ends = || end(&scheduling.shared, &item, Ok(()));
+        metrics::with_local_recorder(&recorder, ends);
+        let text = telemetry.prometheus();
+        let counted = "nomad_nomad_worker_send_ack_count 1";
+        assert!(text.lines().any(|line| line == counted), "{text}");
+    }
+}
