@@ -316,3 +316,25 @@ async fn no_text_of_an_error_tells_what_is_in_another_namespace() {
     }
     server.stop().await;
 }
+
+/// Where tokens say nothing, its origin counts before it is let say who it is.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_of_another_origin_gets_no_connection_to_introduce_itself_over() {
+    let server = Harness::start().await;
+    for (origin, status) in [("http://here.example", 101), ("http://there.example", 403)] {
+        // A connection that may become another.
+        let on = hyper::upgrade::on(hyper::Request::new(()));
+        let request = hyper::Request::get("/v1/client/allocation/none/exec?ws_handshake=true")
+            .header("host", "here.example")
+            .header("origin", origin)
+            .header("connection", "upgrade")
+            .header("upgrade", "websocket")
+            .header("sec-websocket-version", "13")
+            .header("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ==")
+            .extension(on);
+        let request = request.body(Body::empty()).unwrap();
+        let answer = server.router().oneshot(request).await.unwrap();
+        assert_eq!(answer.status().as_u16(), status, "{origin}");
+    }
+    server.stop().await;
+}

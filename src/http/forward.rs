@@ -173,3 +173,38 @@ fn rewrite(incoming: &mut Incoming, becomes: bool) -> Result<(), Refusal> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::rpc::duplex::Keepalive;
+
+    #[tokio::test]
+    async fn what_was_of_one_connection_goes_over_no_other() {
+        let (near, far) = Duplex::pair(Keepalive::SESSION);
+        let server = tokio::spawn(async move {
+            let (mut far, mut head) = (bytes_of(far), Vec::<u8>::new());
+            while !head.ends_with(b"\r\n\r\n") {
+                let read = far.read_buf(&mut head).await.unwrap();
+                assert!(read > 0, "it ends early");
+            }
+            let answer = b"HTTP/1.1 204 No Content\r\n\r\n";
+            far.write_all(answer).await.unwrap();
+            (far, String::from_utf8(head).unwrap())
+        });
+        // As it comes over HTTP/2.
+        let request = hyper::Request::get("https://here.example/v1/jobs?prefix=a")
+            .version(Version::HTTP_2)
+            .header("proxy-authorization", "canary");
+        let request = request.body(Body::empty()).unwrap();
+        let answer = over(near, request).await.unwrap();
+        assert_eq!(answer.status(), StatusCode::NO_CONTENT);
+        let (_far, head) = server.await.unwrap();
+        let line = "GET /v1/jobs?prefix=a HTTP/1.1\r\n";
+        assert!(head.starts_with(line), "{head}");
+        assert!(head.contains("host: here.example\r\n"), "{head}");
+        assert!(!head.contains("canary"), "{head}");
+    }
+}

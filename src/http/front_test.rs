@@ -1,4 +1,5 @@
-//! In which form an answer is sent: as it is, indented, compressed.
+//! In which form an answer is sent: as it is, indented, compressed; and what of a request says
+//! nothing.
 
 use std::io::Read as _;
 
@@ -10,7 +11,10 @@ use super::Settings;
 use super::answer::{Answer, JSON};
 use super::body::Body;
 use super::front::{self, Outline};
+use super::gate::Access;
 use super::gzip::Gzip;
+use super::harness::Harness;
+use super::request::Request;
 
 /// The document as it is there, or as it flows.
 async fn answer(document: &str, flows: bool) -> Answer {
@@ -66,4 +70,24 @@ async fn an_answer_is_indented_and_compressed_as_it_was_asked_for() {
         let wanted = if pretty { &indented } else { &plain };
         assert!(sent == wanted.as_bytes(), "{what}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_is_named_as_ignored_where_tokens_say_nothing() {
+    let h = Harness::start().await;
+    let guarded = h.guarded(Settings::default());
+    for (api, ignored) in [(&*h.api, true), (&guarded, false)] {
+        let request = hyper::Request::get("/v1/jobs").header("x-nomad-token", "t");
+        let (parts, ()) = request.body(()).expect("a request").into_parts();
+        let mut request = Request::head(parts).expect("it is one");
+        let admitted = front::admit(api, &mut request, Access::Anyone).await;
+        assert_eq!(admitted.is_ok(), ignored, "it is no token");
+        let named = request.query.ignored();
+        let wanted: &[&str] = match ignored {
+            true => &["header X-Nomad-Token"],
+            false => &[],
+        };
+        assert_eq!(named, wanted, "guarded: {}", !ignored);
+    }
+    h.stop().await;
 }

@@ -71,7 +71,18 @@ pub(super) fn warnings(names: Vec<String>) -> impl Iterator<Item = String> {
 
 #[cfg(test)]
 mod tests {
+    use hyper::header::HeaderValue;
+
     use super::*;
+
+    #[test]
+    fn headers_are_named_that_say_something() {
+        let mut sent = HeaderMap::new();
+        sent.insert("x-consul-token", HeaderValue::from_static(""));
+        sent.insert("x-vault-token", HeaderValue::from_static("v"));
+        let named: Vec<String> = headers(&sent).collect();
+        assert_eq!(named, ["header X-Vault-Token"]);
+    }
 
     #[test]
     fn names_fit_into_a_header() {

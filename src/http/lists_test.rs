@@ -253,3 +253,34 @@ async fn no_list_search_or_page_shows_another_namespace() {
     }
     both.world.h.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn host_volumes_and_their_claims_are_listed_by_what_they_are_of() {
+    let both = Both::start().await;
+    let claims = "/v1/volumes/claims?namespace=*";
+    let volumes = "/v1/volumes?type=host&namespace=*";
+    let (of_claim, of_volume) = (&both.red.claim, &both.red.host_volume);
+    for (list, query, count) in [
+        (claims, String::new(), 2),
+        (claims, format!("&prefix={of_claim}"), 1),
+        (claims, format!("&prefix={of_claim}&job_id=job-blue"), 0),
+        (claims, "&job_id=job-red".to_owned(), 1),
+        (claims, "&task_group=g".to_owned(), 2),
+        (claims, "&task_group=h".to_owned(), 0),
+        (claims, "&volume_name=disk-red".to_owned(), 1),
+        (
+            claims,
+            "&job_id=job-red&volume_name=disk-blue".to_owned(),
+            0,
+        ),
+        (volumes, String::new(), 2),
+        (volumes, format!("&prefix={of_volume}"), 1),
+        (volumes, "&node_pool=default".to_owned(), 2),
+        (volumes, "&node_pool=pool-red".to_owned(), 0),
+    ] {
+        let target = format!("{list}{query}");
+        let found = both.world.h.seen("root", &target).await.json();
+        assert_eq!(found.as_array().map(Vec::len), Some(count), "{target}");
+    }
+    both.world.h.stop().await;
+}

@@ -1,15 +1,17 @@
 //! Who has volumes and how they become free again, and who learns of their secrets: over HTTP, with
 //! a client that answers as one does.
 
+use drover_events::csi::{claim_mode, state};
+use drover_projections::tables::nodes;
 use drover_testkit::{LONG, eventually, so};
 use serde_json::{Value, json};
 
 use super::gate_test::namespaces;
 use super::harness::Harness;
 use super::volume_calls_test::{DEFAULT, one, status_and_text};
-use super::volume_world_test::{World, volume};
+use super::volume_world_test::{PLUGIN, World, volume};
 use crate::commands::csi::ClaimVolume;
-use crate::commands::node::UpdateNodeStatus;
+use crate::commands::node::{RegisterNode, UpdateNodeStatus};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn csi_48_job_13_readers_and_writers_are_told_apart_and_lists_are_of_a_node_or_a_plugin() {
@@ -237,6 +239,75 @@ async fn job_12_by_force_a_plugin_detaches_what_nobody_claims_and_nothing_that_s
     world.h.stop().await;
 }
 
+/// A claim that is on its way back.
+fn unpublishing(volume: &str, alloc: &str) -> ClaimVolume {
+    let mut claim = ClaimVolume::default();
+    claim.claim.namespace = DEFAULT.into();
+    claim.claim.volume_id = volume.into();
+    claim.claim.allocation_id = alloc.to_owned();
+    claim.claim.mode = claim_mode::WRITE;
+    claim.claim.state = state::UNPUBLISHING;
+    claim
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn csi_31_a_plugin_hinders_a_node_where_it_is_not_healthy_and_only_there() {
+    let world = World::open().await;
+    for (id, healthy, why) in [
+        ("data", true, ""),
+        ("other", false, "plugin \"p\" is not healthy on the node"),
+    ] {
+        let place = (DEFAULT, id);
+        world.register(DEFAULT, id).await;
+        let alloc = world.user(place, false).await;
+        world.claim(place, &alloc, false).await.unwrap();
+        world.report(healthy, "").await;
+        let index = world.h.submit(unpublishing(id, &alloc)).await;
+        // As it was before anything was tried.
+        let target = format!("/v1/volume/csi/{id}/explain?as_of={index}");
+        let explained = world.h.get(&target).await.json();
+        let claim = &explained["Claims"][0];
+        assert_eq!(
+            (&claim["WaitsFor"], &claim["HinderedBy"]),
+            (&json!("its node to unmount it"), &json!(why)),
+            "{id}: {explained}"
+        );
+    }
+    world.h.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn csi_31_which_part_of_a_plugin_keeps_a_volume_from_jobs_is_explained() {
+    let world = World::open().await;
+    world.register(DEFAULT, "data").await;
+    for (controller, node, says) in [
+        (true, true, "nobody holds it"),
+        (true, false, "no node has a healthy plugin \"p\""),
+        (false, true, "no controller of plugin \"p\" is healthy"),
+    ] {
+        let view = world.h.server.projections.view();
+        let known = nodes::get(&view, &world.node).expect("it is read");
+        drop(view);
+        let mut known = known.expect("it is registered");
+        for (part, healthy) in [
+            (&mut known.csi_controller_plugins, controller),
+            (&mut known.csi_node_plugins, node),
+        ] {
+            let mut info = part[PLUGIN].clone();
+            info.healthy = healthy;
+            *part = [(PLUGIN, info)].into();
+        }
+        let registered = RegisterNode {
+            node: known,
+            create_node_pool: false,
+        };
+        world.h.submit(registered).await;
+        let explained = world.h.get("/v1/volume/csi/data/explain").await.json();
+        assert_eq!(explained["Says"], says, "{explained}");
+    }
+    world.h.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn csi_09_no_answer_and_no_byte_of_the_log_has_a_secret() {
     let world = World::open().await;
@@ -244,14 +315,8 @@ async fn csi_09_no_answer_and_no_byte_of_the_log_has_a_secret() {
     let place = (DEFAULT, "data");
     let alloc = world.user(place, false).await;
     world.claim(place, &alloc, false).await.unwrap();
-    // A claim that is on its way back, to be explained.
-    let mut claim = ClaimVolume::default();
-    claim.claim.namespace = DEFAULT.into();
-    claim.claim.volume_id = "data".into();
-    claim.claim.allocation_id.clone_from(&alloc);
-    claim.claim.mode = drover_events::csi::claim_mode::WRITE;
-    claim.claim.state = drover_events::csi::state::UNPUBLISHING;
-    world.h.submit(claim).await;
+    // To be explained.
+    world.h.submit(unpublishing("data", &alloc)).await;
     let shown: Vec<_> = world.requested.names();
     let reported = world.requested.only("ControllerAttachVolume").to_string();
     assert!(

@@ -53,6 +53,19 @@ async fn bootstrapped(routes: &Router) -> String {
     root["SecretID"].as_str().unwrap().to_owned()
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_gives_no_token_is_shown_the_anonymous_one_as_his_own() {
+    let server = Harness::with_acls().await;
+    let routes = guarded(&server);
+    let (status, shown) = ask(&routes, "", "GET", "/v1/acl/token/self", &Value::Null).await;
+    assert_eq!(status, 200, "{shown}");
+    assert_eq!(
+        (&shown["AccessorID"], &shown["Policies"]),
+        (&json!("anonymous"), &json!(["anonymous"]))
+    );
+    server.stop().await;
+}
+
 /// Writes something as a manager; what is answered.
 async fn written(routes: &Router, root: &str, target: &str, body: &Value) -> Value {
     let (status, reported) = ask(routes, root, "PUT", target, body).await;

@@ -88,7 +88,12 @@ async fn statuses_that_come_in_parts_move_with_what_is_sent_last() {
         (&list[0]["ID"], &list[1]["ID"]),
         (&json!("newer"), &json!("web"))
     );
+    assert_eq!(list[1]["Namespace"], "default", "{list}");
     assert_eq!(list[1]["Allocs"][0]["ClientStatus"], "running", "{list}");
     assert!(shown.index() >= index, "{} < {index}", shown.index());
+    // A page moves with what is on it, and not with what comes behind it.
+    let page = h.get("/v1/jobs/statuses?per_page=1").await;
+    assert_eq!(page.json()[0]["ID"], "newer");
+    assert!(page.index() < index, "{} >= {index}", page.index());
     h.stop().await;
 }

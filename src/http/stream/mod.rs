@@ -134,7 +134,7 @@ pub(super) async fn serve(late: Late) -> Result<Answer, Refusal> {
     };
     // Each event has a right of its own: a subscriber that may see more or less begins anew.
     let first = Arc::clone(&request.identity.acl);
-    let same = move |now: &Identity| Arc::ptr_eq(&now.acl, &first) || now.acl == first;
+    let same = move |now: &Identity| now.acl == first;
     let right = right::changed(Arc::clone(api), Arc::clone(request), same);
     tokio::spawn(reader.run(right));
     Ok(Answer::of(content_type, Body::stream(receiver))

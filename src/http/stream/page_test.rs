@@ -1,15 +1,23 @@
-//! What a page holds of what happened, and what it does not.
+//! What a page holds of what happened, and what it does not; and what the past does.
 
 use std::sync::Arc;
 
+use drover_events::acl::AclPoliciesUpserted;
+use drover_events::model::AclPolicy;
 use drover_events::namespace::NamespacesDeleted;
 use drover_events::node::NodeRegistered;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::form::Form;
 use super::page::{Clouds, Needs, StreamPage};
+use super::permit::Permit;
+use super::report::{PastWalk, Subscription};
+use super::selection::Selection;
 use super::stream_test::{empty_log, node};
 use super::walk::WalkSource;
+use crate::acl::Acl;
 use crate::http::harness::{Given, Harness};
+use crate::http::query::Query;
 use crate::proposer::Origin;
 use crate::reactors::testing::Direct;
 
@@ -108,5 +116,69 @@ async fn what_is_too_big_leaves_nothing_in_the_page_before_it() {
         batches.map(|batch| batch.line.len()).collect()
     };
     assert_eq!(lengths(&page), lengths(&before));
+    h.stop().await;
+}
+
+#[test]
+fn a_policy_is_sent_with_its_rules() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = empty_log(dir.path());
+    let server = Direct::new();
+    let policy = AclPolicy {
+        name: "ops".into(),
+        rules: "agent { policy = \"read\" }".into(),
+        ..AclPolicy::default()
+    };
+    let policies = vec![policy.clone()];
+    let (index, _) = server.apply(AclPoliciesUpserted { policies });
+    let view = server.projections.view();
+    let source = WalkSource {
+        view: &view,
+        log: &log,
+    };
+    let (range, needs) = ((index, index), Needs::default());
+    let page = StreamPage::render(source, range, needs, &Clouds::default()).unwrap();
+    let line: Value = serde_json::from_slice(&page.lines(index)).unwrap();
+    let sent = &line["Events"][0]["Payload"]["ACLPolicy"];
+    assert_eq!(
+        (&sent["Name"], &sent["Rules"]),
+        (&json!(policy.name), &json!(policy.rules)),
+        "{line}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_the_past_that_is_sent_which_a_wanted_actor_did() {
+    let h = Harness::start().await;
+    let first = h.server.projections.view().index() + 1;
+    h.register("web").await;
+    // By the actor `test`.
+    h.submit(Given(node(1).into())).await;
+    let (view, log) = (h.server.projections.view(), &h.api.log);
+    let (source, last) = (WalkSource { view: &view, log }, view.index());
+    let id = node(1).node.id.clone();
+    for (query, wanted) in [
+        ("namespace=*", [true, true]),
+        ("namespace=*&actor=test", [false, true]),
+        ("namespace=*&actor=nobody", [false, false]),
+    ] {
+        let subscription = Subscription {
+            selection: Selection::read(&Query::parse(Some(query)).unwrap(), false).unwrap(),
+            form: Form::default(),
+            permit: Permit::of(Arc::new(Acl::management())),
+            clouds: Clouds::default(),
+        };
+        let mut sent = Vec::new();
+        let reported = PastWalk::default().report(source, &subscription, (first, last), &mut sent);
+        assert_eq!(
+            reported.unwrap(),
+            last + 1,
+            "{query}: it is all in one piece"
+        );
+        let sent = String::from_utf8(sent).unwrap();
+        let is_sent = ["web", id.as_str()].map(|key| sent.contains(&format!("\"Key\":\"{key}\"")));
+        assert_eq!(is_sent, wanted, "{query}: {sent}");
+    }
+    drop(view);
     h.stop().await;
 }

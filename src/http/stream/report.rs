@@ -418,10 +418,8 @@ impl PastReport<'_> {
             form,
             ..
         } = self.subscription;
-        let known = match self.past.within.take() {
-            Some((index, known)) if index == item.index => known,
-            _ => 0,
-        };
+        // What it is in the middle of is this index: it goes on with no other.
+        let known = self.past.within.take().map_or(0, |(_, known)| known);
         let changes = walk.changes(item)?;
         for (seq, change) in changes.iter().enumerate().skip(known) {
             if self.out.len() >= self.full {

@@ -153,6 +153,12 @@ mod tests {
                 &[],
                 StreamStart::Since(60_000_000_000),
             ),
+            // Now.
+            (
+                "since=1970-01-01T00:10:00Z",
+                &[],
+                StreamStart::Since(600_000_000_000),
+            ),
             ("index=3", &[("Last-Event-ID", "17")], StreamStart::At(18)),
             ("", &[("Last-Event-ID", "17@ab")], StreamStart::At(18)),
         ] {

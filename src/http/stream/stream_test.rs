@@ -550,3 +550,19 @@ async fn hashes_in_cloud_events_are_for_who_may_see_all() {
     drop(view);
     h.stop().await;
 }
+
+#[test]
+fn a_parameter_that_nothing_reads_is_refused_by_name() {
+    for (query, unknown) in [
+        ("", None),
+        ("topic=Job&index=1&format=sse", None),
+        ("topic=Job&region=global&stale=&pretty=", None),
+        ("topic=Job&topics=Node", Some("\"topics\" is no parameter")),
+    ] {
+        let refused = known(&Query::parse(Some(query)).unwrap()).err();
+        let words = refused.map(|refusal| refusal.message);
+        assert_eq!(words.is_some(), unknown.is_some(), "{query}: {words:?}");
+        let words = words.unwrap_or_default();
+        assert!(words.starts_with(unknown.unwrap_or_default()), "{words}");
+    }
+}

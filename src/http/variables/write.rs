@@ -213,3 +213,31 @@ fn reserved(path: &str) -> Result<(), Refusal> {
 fn keyring(error: KeyringError) -> Refusal {
     Refusal::internal(error.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use drover_events::gojson::Map;
+
+    use super::*;
+
+    #[test]
+    fn what_lies_under_nomad_is_written_where_it_means_something_and_nowhere_else() {
+        for (path, wanted) in [
+            ("app/db", ""),
+            ("nomads/web", ""),
+            ("nomad/jobs/web", ""),
+            ("nomad", "is a reserved top-level directory path"),
+            ("nomad/web", "are valid paths under the top-level"),
+        ] {
+            let var = VariableDecrypted {
+                path: path.to_owned(),
+                items: Map::from([("key", "value".to_owned())]),
+                ..VariableDecrypted::default()
+            };
+            let refused = check(&var).err().map(|refusal| refusal.message);
+            let text = refused.unwrap_or_default();
+            let is_so = text.contains(wanted) && text.is_empty() == wanted.is_empty();
+            assert!(is_so, "{path}: {text}");
+        }
+    }
+}
