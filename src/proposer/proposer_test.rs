@@ -323,8 +323,9 @@ fn what_is_queued_where_nothing_is_taken_any_more_is_refused_at_once() {
             ..server.proposer.clone()
         };
         let event = named("late").into();
-        let queued = ended.queue(new_id(), event, Vec::new(), &Origin::default());
-        let refused = queued.await.err().expect("nobody takes it");
+        let origin = Origin::default();
+        let queued = ended.queue(new_id(), event, Vec::new(), &origin).await;
+        let refused = queued.err().expect("nobody takes it");
         assert_eq!(refused.code, Code::NoLeader);
         server.node.shutdown().await;
     });
