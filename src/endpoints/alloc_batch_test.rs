@@ -43,8 +43,11 @@ impl Lane for Log {
         let decision = command.decide(&self.direct.projections.view(), &stamp);
         let submitted = decision.and_then(|decision| {
             let Decision::Event { event, guards } = decision else {
-                let reply = Reply::None;
-                return Ok(Committed { index: 0, reply });
+                return Ok(Committed {
+                    index: 0,
+                    reply: Reply::None,
+                    is_written: false,
+                });
             };
             if !self.bad.is_empty() && format!("{event:?}").contains(&self.bad) {
                 return Err(Refusal::internal("this one always fails"));
@@ -56,8 +59,11 @@ impl Lane for Log {
             })?;
             *self.events.lock() += parts.len();
             let index = parts.last().map_or(0, |(index, _)| *index);
-            let reply = Reply::None;
-            Ok(Committed { index, reply })
+            Ok(Committed {
+                index,
+                reply: Reply::None,
+                is_written: true,
+            })
         });
         Box::pin(async move { submitted })
     }

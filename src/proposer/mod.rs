@@ -82,9 +82,12 @@ pub struct Origin {
 /// A committed and applied event.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Committed {
+    /// Where nothing had to be written, that of the state it was decided on.
     pub index: u64,
     /// What apply answered.
     pub reply: Reply,
+    /// Whether the last decision wrote an event.
+    pub is_written: bool,
 }
 
 /// The events a leader proposes before anything else: `LeaderElected` and what goes with it. They
@@ -253,7 +256,13 @@ impl Proposer {
         let (event, guards, more) = match decision {
             Decision::Event { event, guards } => (event, guards, false),
             Decision::Page { event, guards } => (event, guards, true),
-            Decision::Nothing(reply) => return Ok(Decided::Nothing(Committed { index, reply })),
+            Decision::Nothing(reply) => {
+                return Ok(Decided::Nothing(Committed {
+                    index,
+                    reply,
+                    is_written: false,
+                }));
+            }
         };
         let mut id = Some(stamp.id);
         let drafts = fit(event, guards, |event, guards| {
@@ -343,6 +352,7 @@ fn combine(responses: Responses) -> Result<Committed, Rejection> {
     let mut whole = Committed {
         index: 0,
         reply: Reply::None,
+        is_written: true,
     };
     for Response { index, outcome } in responses {
         let reply = match outcome {

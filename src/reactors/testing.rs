@@ -402,6 +402,7 @@ impl Propose for Direct {
     ) -> BoxFuture<'_, Result<Committed, Refusal>> {
         let result = self.pages(&*command).map(|(index, outcome)| Committed {
             index,
+            is_written: index > 0,
             reply: match outcome {
                 Outcome::Applied(reply) => reply,
                 Outcome::Rejected(_) => Reply::None,

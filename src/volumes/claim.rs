@@ -164,7 +164,8 @@ impl Volumes {
         origin: &Origin,
     ) -> Result<u64, StepError> {
         let command = Arc::new(ClaimVolume { claim });
-        Ok(self.commands.submit(command, origin.clone()).await?.index)
+        let done = self.commands.submit(command, origin.clone()).await?;
+        Ok(if done.is_written { done.index } else { 0 })
     }
 
     /// Lets the controller attach the volume, once; its answer, and the index of that.

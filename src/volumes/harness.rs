@@ -98,7 +98,11 @@ impl VolumeStore for Leader {
                 .checked(&*command)
                 .and_then(|()| self.direct.command(&*command))
                 .and_then(|(index, outcome)| match outcome {
-                    Outcome::Applied(reply) => Ok(Committed { index, reply }),
+                    Outcome::Applied(reply) => Ok(Committed {
+                        index: index.max(self.direct.projections.applied_index()),
+                        reply,
+                        is_written: index > 0,
+                    }),
                     Outcome::Rejected(why) => Err(Refusal::by_rule(format!("{why:?}"))),
                 }),
         };

@@ -2,6 +2,7 @@ use drover_events::csi::state;
 use drover_events::model::status::access_mode::{
     MULTI_NODE_MULTI_WRITER as MANY, SINGLE_NODE_WRITER as ONE,
 };
+use drover_projections::tables::Allocs;
 use drover_testkit::LONG;
 use tokio::time::timeout;
 
@@ -184,8 +185,14 @@ async fn csi_34_a_lost_answer_is_asked_for_again() {
         error.is_recoverable() && error.to_string().starts_with("controller publish: "),
         "{error}"
     );
+    world.volume("other", ONE);
     world.claim("data", &alloc).await.unwrap();
     assert_eq!(world.strict.count(ATTACH), 2);
+    // What it follows from is that it was placed, and not what happened last.
+    let view = world.direct.projections.view();
+    let placed = view.get::<Allocs>(alloc.as_str()).unwrap().unwrap();
+    let attached = world.leader.origins.lock().last().unwrap().cause;
+    assert_eq!(attached, Some(placed.alloc.create_index));
 }
 
 #[tokio::test]

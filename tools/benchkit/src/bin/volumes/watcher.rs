@@ -66,11 +66,18 @@ impl Leader {
         };
         let failed = |error: anyhow::Error| Refusal::internal(error.to_string());
         match command.decide(&self.projections.view(), &stamp)? {
-            Decision::Nothing(reply) => Ok(Committed { index: 0, reply }),
+            Decision::Nothing(reply) => Ok(Committed {
+                index: 0,
+                reply,
+                is_written: false,
+            }),
             Decision::Event { event, .. } | Decision::Page { event, .. } => {
                 let (index, _) = self.apply(event).map_err(failed)?;
-                let reply = Reply::None;
-                Ok(Committed { index, reply })
+                Ok(Committed {
+                    index,
+                    reply: Reply::None,
+                    is_written: true,
+                })
             }
         }
     }
