@@ -312,6 +312,28 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn what_was_reported_is_forgotten_when_the_servers_know_no_more_of_it() {
+        let (tmp, servers) = (tempfile::tempdir().unwrap(), Pretended::silent());
+        let client = servers.client(tmp.path());
+        servers.wanted.lock().insert("known".to_owned(), 7);
+        for id in ["gone", "known"] {
+            let reported = Allocation {
+                id: id.into(),
+                client_status: "failed".into(),
+                ..Allocation::default()
+            };
+            client.core.updates.buffer.lock().acknowledge(reported);
+        }
+        let answered = round(&client.core, &mut ServerState::default()).await;
+        answered.expect("an answer");
+        let mut buffer = client.core.updates.buffer.lock();
+        buffer.report_all();
+        let again = (0..100).find_map(|_| buffer.tick()).expect("a batch");
+        let ids: Vec<&str> = again.iter().map(|one| one.id.as_str()).collect();
+        assert_eq!(ids, ["known"]);
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn cl_26_what_ended_before_it_came_here_is_not_started() {
         let (tmp, servers) = (tempfile::tempdir().unwrap(), Pretended::new());
         let one = Allocation {

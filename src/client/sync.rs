@@ -97,7 +97,7 @@ impl UpdateBuffer {
 
     /// The servers know this state: after a restart of the agent.
     #[cfg(test)]
-    fn acknowledge(&mut self, update: Allocation) {
+    pub(super) fn acknowledge(&mut self, update: Allocation) {
         self.acked.insert(update.id.clone(), update);
     }
 

@@ -279,7 +279,7 @@ fn csi_20_csi_21_a_claim_is_what_its_allocation_asks_for() {
         world
             .refusal(&other)
             .1
-            .contains("does not ask for volume \"other\"")
+            .contains("does not ask for volume \"other\" to write to")
     );
     world.given(plugin_on(10, false));
     assert!(

@@ -10,17 +10,19 @@ use drover_events::model::{Allocation, Job, UpdateStrategy};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use serde_json::json;
+use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use super::runner::RunnerFactory;
 use super::runner_test::{alloc, events, factory, journal_let_go, run, until};
 use crate::clock::Clock;
+use crate::hooks::task::{Hooked, RunningHooks, TaskGiven, TaskHook};
 use crate::journal::{Journal, JournalError, alloc_key, state_key};
 use drover_base::clock::unix_nanos;
 use drover_log::LogError;
 
 /// A shell that notes its process and runs on until it is requested to end.
-fn endless(pids: &Path) -> serde_json::Value {
+fn endless(pids: &Path) -> Value {
     let script = format!(
         "echo $$ >> {}; trap 'exit 0' INT; while :; do sleep 0.02; done",
         pids.display()
@@ -33,6 +35,13 @@ fn stopped(given: &Allocation) -> Allocation {
         desired_status: "stop".into(),
         ..given.clone()
     }
+}
+
+fn runs(reported: &Mutex<Option<Allocation>>) -> bool {
+    let reported = reported.lock();
+    reported
+        .as_ref()
+        .is_some_and(|alloc| alloc.client_status == "running")
 }
 
 /// Whether a value is refused under a key.
@@ -87,13 +96,7 @@ async fn cl_15_cl_16_a_stop_that_came_before_a_crash_is_carried_out_after_it() {
         let factory = factory(tmp.path());
         let runner = run(&factory, &given, &reported);
         until("it runs", || pids.exists()).await;
-        until("it is reported", || {
-            let reported = reported.lock();
-            reported
-                .as_ref()
-                .is_some_and(|a: &Allocation| a.client_status == "running")
-        })
-        .await;
+        until("it is reported", || runs(&reported)).await;
         runner.detach().await;
         // The allocation is in the journal, and then the agent dies: the machine never got it.
         let bytes = rmp_serde::to_vec_named(&stopped(&given)).unwrap();
@@ -281,13 +284,7 @@ async fn what_may_run_for_an_hour_ends_then_whichever_agent_has_it() {
         let factory = agent();
         let runner = run(&factory, &given, &reported);
         until("it runs", || pids.exists()).await;
-        until("it is reported", || {
-            let reported = reported.lock();
-            reported
-                .as_ref()
-                .is_some_and(|a| a.client_status == "running")
-        })
-        .await;
+        until("it is reported", || runs(&reported)).await;
         runner.detach().await;
         drop(runner);
         journal_let_go(&factory).await;
@@ -307,4 +304,108 @@ async fn what_may_run_for_an_hour_ends_then_whichever_agent_has_it() {
     assert_eq!(pid.lines().count(), 1, "it was not started again");
     let task = Path::new("/proc").join(pid.trim());
     until("the task is gone", || !task.exists()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nothing_is_done_while_a_task_takes_its_time_to_end() {
+    let tmp = tempfile::tempdir().unwrap();
+    // How many steps the journal refused, once it refuses them.
+    let refused: Arc<Mutex<Option<usize>>> = Arc::default();
+    let counted = Arc::clone(&refused);
+    let factory = refusing(factory(tmp.path()), move |_, _| {
+        let mut counted = counted.lock();
+        *counted = counted.map(|steps| steps + 1);
+        counted.is_some()
+    });
+    let config = json!({"run_for": "1h", "kill_after": "500ms"});
+    let given = alloc("service", "mock_driver", config);
+    let reported = Arc::new(Mutex::new(None));
+    let runner = run(&factory, &given, &reported);
+    until("it runs", || runs(&reported)).await;
+    *refused.lock() = Some(0);
+    runner.update(Arc::new(stopped(&given)));
+    runner.done().wait_for(|done| *done).await.unwrap();
+    let steps = refused.lock().expect("they are counted");
+    assert!(steps < 100, "{steps} steps");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_nothing_is_kept_a_task_has_a_second_to_end_with_its_agent() {
+    let tmp = tempfile::tempdir().unwrap();
+    let factory = factory(tmp.path());
+    factory
+        .settings
+        .change(|settings| settings.ephemeral = true);
+    let mut given = alloc("service", "mock_driver", json!({"run_for": "1h"}));
+    let mut spec = Job::clone(given.job.as_ref().unwrap());
+    spec.task_groups[0].tasks[0].kill_timeout = 20_000_000_000;
+    given.job = Some(Arc::new(spec));
+    let reported = Arc::new(Mutex::new(None));
+    let runner = run(&factory, &given, &reported);
+    until("it runs", || runs(&reported)).await;
+    runner.destroy().await;
+    let last = reported.lock().clone().unwrap();
+    let mut events = last.task_states["web"].events.iter();
+    let killing = events.find(|event| event.r#type == "Killing");
+    assert_eq!(
+        killing.unwrap().display_message,
+        "Sent interrupt. Waiting 1s before force killing"
+    );
+}
+
+/// Holds up the calls behind that after the start, and notes what comes then.
+#[derive(Clone, Default)]
+struct Noting {
+    go: Arc<Notify>,
+    noted: Arc<Mutex<Vec<String>>>,
+}
+
+impl TaskHook for Noting {
+    fn name(&self) -> &'static str {
+        "noting"
+    }
+
+    fn poststart<'a>(&'a self, _: &'a TaskGiven, _: &'a Value, _: &'a RunningHooks) -> Hooked<'a> {
+        async {
+            self.go.notified().await;
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn update<'a>(&'a self, given: &'a TaskGiven, _: &'a Value) -> Hooked<'a> {
+        let index = given.alloc.alloc_modify_index;
+        self.noted.lock().push(format!("update {index}"));
+        async { Ok(()) }.boxed()
+    }
+
+    fn shutdown(&self) {
+        self.noted.lock().push("shutdown".to_owned());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hooks_of_a_task_see_what_is_so_at_their_turn_and_hear_of_the_end_of_the_agent() {
+    let tmp = tempfile::tempdir().unwrap();
+    let mut factory = factory(tmp.path());
+    let noting = Noting::default();
+    let hook = noting.clone();
+    let of_task = move |_: &_, _: &_| Some(Box::new(hook.clone()) as Box<dyn TaskHook>);
+    factory.task_hooks.0.push(Arc::new(of_task));
+    let given = alloc("service", "mock_driver", json!({"run_for": "1h"}));
+    let reported = Arc::new(Mutex::new(None));
+    let runner = run(&factory, &given, &reported);
+    until("it runs", || runs(&reported)).await;
+    for index in [2, 3] {
+        runner.update(Arc::new(Allocation {
+            alloc_modify_index: index,
+            ..given.clone()
+        }));
+    }
+    until("both came", || runner.alloc().alloc_modify_index == 3).await;
+    noting.go.notify_one();
+    until("it hears of both", || noting.noted.lock().len() == 2).await;
+    runner.detach().await;
+    let noted = noting.noted.lock().clone();
+    assert_eq!(noted, ["update 3", "update 3", "shutdown"]);
 }

@@ -160,7 +160,7 @@ pub fn judge<'a>(
 #[cfg(test)]
 mod tests {
     use drover_events::gojson::Time;
-    use drover_events::model::{Job, TaskGroup, UpdateStrategy};
+    use drover_events::model::{Job, Service, ServiceCheck, TaskGroup, UpdateStrategy};
 
     use super::*;
 
@@ -301,6 +301,27 @@ mod tests {
         };
         assert_eq!(of("service", "d", update("checks")), Some(stated));
         assert_eq!(of("service", "d", update("manual")), None, "set by hand");
+    }
+
+    #[test]
+    fn chk_06_checks_count_unless_the_states_of_tasks_alone_do() {
+        let service = Service {
+            provider: "nomad".into(),
+            checks: vec![ServiceCheck::default()].into(),
+            ..Service::default()
+        };
+        for (health_check, checks) in [("checks", 1), ("task_states", 0)] {
+            let group = TaskGroup {
+                services: vec![service.clone()].into(),
+                update: Some(UpdateStrategy {
+                    health_check: health_check.into(),
+                    ..UpdateStrategy::default()
+                }),
+                ..group()
+            };
+            let spec = of("service", "d", group).expect("it is watched");
+            assert_eq!(spec.checks, checks, "{health_check}");
+        }
     }
 
     #[test]

@@ -296,6 +296,8 @@ async fn mod_03_a_service_runs_is_signalled_and_stops() {
     control.sampled().await;
     let usage = control.stats(None).unwrap();
     assert!(usage.resource_usage.unwrap().memory_stats.unwrap().rss > 0);
+    let usage = control.stats(Some("web")).unwrap();
+    assert!(usage.tasks.contains_key("web"));
 
     let mut stop = given.clone();
     stop.desired_status = "stop".into();

@@ -362,6 +362,7 @@ mod tests {
         };
         let task = TaskConfig {
             task: "web".into(),
+            run: 7,
             config: config.into_iter().collect(),
             log_dir: dir.path().to_owned(),
             log_max_files: 2,
@@ -369,6 +370,7 @@ mod tests {
             ..TaskConfig::default()
         };
         let running = Mock.start(task).await.expect("it starts");
+        assert_eq!(running.handle().run, 7);
         let ended = running.wait().await;
         let wanted = "out";
         let log = || std::fs::read_to_string(dir.path().join("web.stdout.0")).unwrap_or_default();

@@ -251,3 +251,18 @@ pub trait RunningTask: Send + Sync {
     /// error nothing follows (DRV-01, DRV-02).
     fn stats(&self, interval: Duration) -> Samples;
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_finds_its_directories_where_its_driver_shows_them() {
+        let on_node = TaskPaths {
+            root: "/a/web".into(),
+            ..TaskPaths::default()
+        };
+        assert_eq!(paths_seen("raw_exec", &on_node), on_node);
+        assert_eq!(paths_seen("exec", &on_node), TaskPaths::isolated());
+    }
+}

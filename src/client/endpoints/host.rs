@@ -67,18 +67,11 @@ fn figures(before: &[Ticks], now: &[Ticks], alloc_dir: &storage::Disk) -> HostSt
         })
         .collect();
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let memory = |key| meminfo(&text, key).unwrap_or(0);
-    let (total, available) = (memory("MemTotal"), memory("MemAvailable"));
     let uptime = fs::read_to_string("/proc/uptime").unwrap_or_default();
     HostStats {
         cpu_ticks_consumed: cpu.iter().map(|c| c.total_ticks).sum(),
         cpu: cpu.into(),
-        memory: Some(HostMemoryStats {
-            total,
-            available,
-            free: memory("MemFree"),
-            used: total.saturating_sub(memory("MemFree") + memory("Buffers") + memory("Cached")),
-        }),
+        memory: Some(memory(&text)),
         disk_stats: vec![disk(alloc_dir, true)].into(),
         alloc_dir_stats: Some(disk(alloc_dir, false)),
         timestamp: unix_nanos(),
@@ -88,6 +81,17 @@ fn figures(before: &[Ticks], now: &[Ticks], alloc_dir: &storage::Disk) -> HostSt
             .and_then(|seconds| seconds.parse().ok())
             .unwrap_or(0),
         ..HostStats::default()
+    }
+}
+
+fn memory(text: &str) -> HostMemoryStats {
+    let of = |key| meminfo(text, key).unwrap_or(0);
+    let (total, free) = (of("MemTotal"), of("MemFree"));
+    HostMemoryStats {
+        total,
+        available: of("MemAvailable"),
+        free,
+        used: total.saturating_sub(free + of("Buffers") + of("Cached")),
     }
 }
 
@@ -155,8 +159,8 @@ mod tests {
 
     #[test]
     fn mod_17_processor_time_is_told_in_percent() {
-        let before = ticks("cpu  9 9 9 9\ncpu0 10 0 10 80 0 0 0 0 0 0\n");
-        let now = ticks("cpu  9 9 9 9\ncpu0 30 0 20 150 0 0 0 0 0 0\nintr 5\n");
+        let before = ticks("cpu  9 9 9 9\ncpu0 6 4 10 80 0 0 0 0 0 0\n");
+        let now = ticks("cpu  9 9 9 9\ncpu0 21 9 20 150 0 0 0 0 0 0\nintr 5\n");
         assert_eq!(now.len(), 1);
         let reported = usage(&before[0], &now[0], 1000.0);
         assert_eq!(
@@ -173,6 +177,19 @@ mod tests {
             (0.0, 0.0),
             "no time passed"
         );
+    }
+
+    #[test]
+    fn mod_17_memory_that_could_be_had_back_at_once_is_not_used() {
+        let text = "MemTotal: 100 kB\nMemFree: 20 kB\nMemAvailable: 70 kB\n\
+                    Buffers: 5 kB\nCached: 40 kB\n";
+        let reported = memory(text);
+        let kb = |kb: u64| kb * 1024;
+        assert_eq!(
+            (reported.total, reported.free, reported.available),
+            (kb(100), kb(20), kb(70))
+        );
+        assert_eq!(reported.used, kb(35));
     }
 
     #[test]

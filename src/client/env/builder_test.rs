@@ -150,6 +150,10 @@ fn mod_19_every_variable_has_its_value() {
     let mut child = World::new();
     child.job.parent_id = "cron".into();
     assert_eq!(child.env().vars()["NOMAD_JOB_PARENT_ID"], "cron");
+    let mut bounded = World::new();
+    let given = bounded.alloc.allocated_resources.as_mut().unwrap();
+    given.tasks.get_mut("web").unwrap().memory.memory_max_mb = 128;
+    assert_eq!(bounded.env().vars()["NOMAD_MEMORY_MAX_LIMIT"], "128");
     let mut grouped = World::new();
     grouped.node.cgroup_parent = "site.slice".into();
     assert_eq!(grouped.env().vars()["NOMAD_PARENT_CGROUP"], "site.slice");

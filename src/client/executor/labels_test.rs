@@ -1,8 +1,11 @@
 use std::os::unix::fs::symlink;
 
+use rustix::fs::StatVfsMountFlags;
+
 use super::*;
 use crate::drivers::Mount;
 use crate::executor::mounts::take;
+use crate::executor::world_test::can;
 
 const FILES: &str = "system_u:object_r:container_file_t:s0";
 
@@ -191,5 +194,24 @@ fn drv_06_a_tree_that_is_deeper_than_a_process_has_descriptors_is_labelled_whole
             "{}",
             file.display()
         );
+    }
+}
+
+#[test]
+fn what_is_mounted_to_be_read_is_so_with_all_that_is_mounted_below_it() {
+    if !can("mounts below others") {
+        return;
+    }
+    // Hosts have a file system of its own at the second.
+    let devices = Mount {
+        host_path: "/dev".into(),
+        read_only: true,
+        ..Mount::default()
+    };
+    let tree = take(&devices, None).unwrap();
+    for below in ["", "/shm"] {
+        let seen = format!("/proc/self/fd/{}{below}", tree.as_raw_fd());
+        let flags = rustix::fs::statvfs(seen.as_str()).unwrap().f_flag;
+        assert!(flags.contains(StatVfsMountFlags::RDONLY), "/dev{below}");
     }
 }

@@ -2,13 +2,16 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use drover_events::model::{Allocation, Job, RestartPolicy, Service};
+use futures_util::FutureExt;
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::runtime::Handle as Runtime;
 
+use super::alloc::{AllocAnswer, AllocGiven, AllocHook, Hooked};
 use super::testing::Script;
 use crate::alloc::runner::RunnerFactory;
 use crate::alloc::runner_test::{Agent, alloc, events, factory, journal_let_go, run, until};
@@ -143,6 +146,50 @@ async fn cl_23_an_agent_that_ends_drops_every_slow_hook_and_the_next_goes_on_the
         assert!(after.ends_with(&["A2.postrun"]), "{held}: {calls:?}");
         assert_eq!(of_web(&reported).0, "dead");
     }
+}
+
+/// Has more to do at the end than it can do there.
+struct Undone(Arc<AtomicUsize>);
+
+impl AllocHook for Undone {
+    fn name(&self) -> &'static str {
+        "undone"
+    }
+
+    fn postrun<'a>(&'a self, _: &'a AllocGiven, _: &'a Value) -> Hooked<'a, AllocAnswer> {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        async { Ok(AllocAnswer::nothing()) }.boxed()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cl_28_a_hook_that_is_not_done_at_the_end_is_called_there_by_the_next_agent_too() {
+    let tmp = tempfile::tempdir().unwrap();
+    let given = alloc("batch", "mock_driver", json!({"run_for": "1ms"}));
+    let (calls, reported) = (Arc::<AtomicUsize>::default(), Reported::default());
+    let agent = || {
+        let (mut factory, hook) = (factory(tmp.path()), Arc::clone(&calls));
+        let undone = move |_: &_, _: &_| {
+            let hook = Undone(Arc::clone(&hook));
+            Some(Box::new(hook) as Box<dyn AllocHook>)
+        };
+        factory.alloc_hooks.0.push(Arc::new(undone));
+        let script = Script::install(tmp.path(), &mut factory);
+        (factory, script)
+    };
+    {
+        let (factory, script) = agent();
+        script.hold("A1.postrun");
+        let runner = run(&factory, &given, &reported);
+        until("the next has its turn", || script.has("A1.postrun")).await;
+        let_go(factory, runner).await;
+        script.let_go("A1.postrun");
+    }
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
+    let (factory, _script) = agent();
+    let runner = run(&factory, &given, &reported);
+    runner.done().wait_for(|done| *done).await.unwrap();
+    assert_eq!(calls.load(Ordering::Relaxed), 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

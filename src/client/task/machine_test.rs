@@ -1,5 +1,6 @@
 use super::*;
 use crate::clock::SECOND;
+use crate::hooks::task::TaskAnswer;
 
 fn spec(attempts: i64) -> TaskSpec {
     TaskSpec {
@@ -266,26 +267,79 @@ fn cl_13_what_was_being_prepared_when_the_agent_ended_is_prepared_again() {
 
 #[test]
 fn cl_13_a_task_that_cannot_be_found_waits_for_the_servers() {
+    let failed = TaskRecovery::NotStarted(StartError::fatal("no executor"));
+    for found in [TaskRecovery::Nothing, failed] {
+        let mut case = Case::new(spec(1)).run();
+        let handle = case.task.restore();
+        assert!(matches!(
+            handle[..],
+            [TaskAction::Recover {
+                run: 1,
+                handle: Some(_)
+            }]
+        ));
+        // Its end was not seen: what hooks hold of that run goes.
+        assert!(matches!(
+            case.step(TaskInput::Recovered(found))[..],
+            [TaskAction::Exited { .. }]
+        ));
+        assert_eq!(case.step(TaskInput::Allow(true)), []);
+        assert_eq!(*case.events().last().unwrap(), "Failed Restoring Task");
+        assert!(matches!(
+            case.step(TaskInput::ServerContacted)[..],
+            [TaskAction::Prepare { .. }]
+        ));
+    }
+}
+
+#[test]
+fn cl_13_what_was_to_start_again_when_the_agent_ended_is_allowed_to_anew() {
     let mut case = Case::new(spec(1)).run();
-    let handle = case.task.restore();
+    case.exit(1);
+    case.task.restore();
+    case.now = case.task.wakes_at().unwrap();
+    assert_eq!(case.step(TaskInput::Tick), []);
     assert!(matches!(
-        handle[..],
-        [TaskAction::Recover {
-            run: 1,
-            handle: Some(_)
-        }]
-    ));
-    // Its end was not seen: what hooks hold of that run goes.
-    assert!(matches!(
-        case.step(TaskInput::Recovered(TaskRecovery::Nothing))[..],
-        [TaskAction::Exited { .. }]
-    ));
-    assert_eq!(case.step(TaskInput::Allow(true)), []);
-    assert_eq!(*case.events().last().unwrap(), "Failed Restoring Task");
-    assert!(matches!(
-        case.step(TaskInput::ServerContacted)[..],
+        case.step(TaskInput::Allow(true))[..],
         [TaskAction::Prepare { .. }]
     ));
+}
+
+#[test]
+fn cl_29_a_hook_that_fails_before_a_start_is_a_start_that_failed() {
+    for recoverable in [true, false] {
+        let mut case = Case::new(spec(1));
+        case.step(TaskInput::Allow(true));
+        let failed = TaskInput::Prepared(Err(HookError {
+            hook: "one".to_owned(),
+            message: "no".to_owned(),
+            recoverable,
+        }));
+        assert_eq!(case.step(failed), []);
+        assert_eq!(case.task.wakes_at().is_some(), recoverable);
+        assert_eq!(case.task.is_dead(), !recoverable);
+    }
+}
+
+#[test]
+fn cl_28_nothing_is_kept_of_a_hook_that_is_done_and_answers_nothing_else() {
+    let mut case = Case::new(spec(1));
+    let note = |hook: &str, answer: TaskAnswer| TaskNote {
+        hook: hook.to_owned(),
+        answer,
+    };
+    let plain = note("plain", TaskAnswer::done());
+    let kept = note(
+        "kept",
+        TaskAnswer {
+            kept: "something".into(),
+            ..TaskAnswer::done()
+        },
+    );
+    case.step(TaskInput::HooksAnswered(vec![plain, kept.clone()]));
+    assert_eq!(case.task.notes(), [kept]);
+    let done: Vec<&String> = case.task.hooks_done().iter().collect();
+    assert_eq!(done, ["kept", "plain"]);
 }
 
 #[test]

@@ -82,6 +82,8 @@ fn acl_01_a_token_holds_its_own_policies_and_those_of_its_roles() {
     assert_eq!(names(&world, 1), ["a"]);
     assert_eq!(names(&world, 2), ["b"]);
     assert_eq!(names(&world, 3), ["a", "b", "c", "missing"]);
+    let hash = |number| stored(&world, number).token.hash;
+    assert_ne!(hash(1), hash(2), "of what it holds");
 }
 
 #[test]
