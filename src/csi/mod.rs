@@ -20,6 +20,8 @@ mod mounts_test;
 mod plugin;
 #[cfg(test)]
 mod plugin_test;
+#[cfg(test)]
+mod published_test;
 mod usage;
 
 pub use call::CallLimits;

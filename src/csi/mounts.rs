@@ -310,7 +310,7 @@ impl Mounts {
     }
 
     /// What a plugin says it published; it is looked at, not believed.
-    async fn published(
+    pub(crate) async fn published(
         &self,
         target: &PluginPath,
         wanted: &MountSpec,

@@ -43,7 +43,7 @@ fn node() -> Node {
     }
 }
 
-fn usage(flags: &[&str]) -> Usage {
+pub(super) fn usage(flags: &[&str]) -> Usage {
     Usage {
         read_only: false,
         attachment: "file-system".to_owned(),
@@ -54,7 +54,7 @@ fn usage(flags: &[&str]) -> Usage {
     }
 }
 
-fn wanted(alloc: &str, usage: Usage) -> MountSpec {
+pub(super) fn wanted(alloc: &str, usage: Usage) -> MountSpec {
     MountSpec {
         alloc: alloc.to_owned(),
         namespace: "default".to_owned(),

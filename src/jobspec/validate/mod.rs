@@ -150,6 +150,8 @@ fn escapes(path: &str, mut depth: i32) -> bool {
 }
 
 #[cfg(test)]
+mod edges_test;
+#[cfg(test)]
 mod effects_test;
 #[cfg(test)]
 mod tests;
