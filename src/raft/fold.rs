@@ -293,6 +293,8 @@ impl Fold for Discard {
 
 #[cfg(test)]
 mod tests {
+    use drover_events::cluster::ClusterIdSet;
+    use drover_events::{Actor, Envelope, EventId};
     use drover_projections::DatabaseOptions;
     use openraft::entry::RaftEntry as _;
 
@@ -304,8 +306,23 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let opened = Projections::open(dir.path().join("tables"), DatabaseOptions::dev());
         let mut one = Projector::new(opened.unwrap().1);
-        let blank = Entry::new(log_id(1, 1), Payload::from(RaftPayload::blank()));
-        one.apply(&[blank], &mut |_, _| {}).unwrap();
+        let envelope = Envelope {
+            time: 0,
+            id: EventId([1; 16]),
+            actor: Actor::default(),
+            request_id: String::new(),
+            cause: None,
+            trace: String::new(),
+            guards: Vec::new(),
+            event: ClusterIdSet {
+                cluster_id: "a cluster".to_owned(),
+                create_time: 1,
+            }
+            .into(),
+        };
+        let payload = RaftPayload::encode(&envelope).unwrap();
+        let entry = Entry::new(log_id(1, 1), Payload::from(payload));
+        one.apply(&[entry], &mut |_, _| {}).unwrap();
         let full = |_: u64| -> io::Result<()> {
             let text = "the disk is full: it is a test's";
             Err(io::Error::new(io::ErrorKind::StorageFull, text))

@@ -54,6 +54,8 @@ pub(crate) struct Leader {
     pub cut: AtomicBool,
     /// In whose name commands were given.
     pub origins: Mutex<Vec<Origin>>,
+    /// Whether what had to write nothing is answered with the index of the state.
+    pub knows_where: AtomicBool,
     /// What is done to one thing fails, where there is one that is bad.
     pub faulty: Mutex<Option<Arc<Faulty>>>,
 }
@@ -99,7 +101,10 @@ impl VolumeStore for Leader {
                 .and_then(|()| self.direct.command(&*command))
                 .and_then(|(index, outcome)| match outcome {
                     Outcome::Applied(reply) => Ok(Committed {
-                        index: index.max(self.direct.projections.applied_index()),
+                        index: match self.knows_where.load(Ordering::Relaxed) {
+                            true => index.max(self.direct.projections.applied_index()),
+                            false => index,
+                        },
                         reply,
                         is_written: index > 0,
                     }),
@@ -496,6 +501,7 @@ fn elected(
         leads: AtomicBool::new(true),
         cut: AtomicBool::new(false),
         origins: Mutex::default(),
+        knows_where: AtomicBool::new(false),
         faulty: Mutex::default(),
     });
     let volumes = Volumes::with_limits(

@@ -186,6 +186,10 @@ async fn csi_34_a_lost_answer_is_asked_for_again() {
         "{error}"
     );
     world.volume("other", ONE);
+    world
+        .leader
+        .knows_where
+        .store(true, std::sync::atomic::Ordering::SeqCst);
     world.claim("data", &alloc).await.unwrap();
     assert_eq!(world.strict.count(ATTACH), 2);
     // What it follows from is that it was placed, and not what happened last.

@@ -202,15 +202,18 @@ fn count_row(manifest: &mut Manifest, key: &[u8]) {
     }
 }
 
+/// Bytes in memory that count in any case.
+const IN_MEMORY: u64 = 16 << 20;
+
 impl Projections {
     /// Bytes of the files that [`View::write_snapshot`] would write now, roughly. What is in memory
-    /// only may be the same rows again and again: it counts as much as what is in files at most.
+    /// only may be the same rows again and again: little more of it counts than there is in files.
     pub fn snapshot_bytes(&self) -> u64 {
         let db = self.database();
         let bytes = |family| {
             let in_files = db.property(family, "rocksdb.live-sst-files-size");
             let in_memory = db.property(family, "rocksdb.cur-size-all-mem-tables");
-            in_files + in_memory.min(in_files)
+            in_files + in_memory.min(in_files + IN_MEMORY)
         };
         FAMILIES.map(bytes).iter().sum()
     }
