@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use super::runner::RunnerFactory;
-use super::runner_test::{alloc, events, factory, journal_let_go, run, until};
+use super::runner_test::{alloc, events, factory, journal_let_go, run, runs, until};
 use crate::clock::Clock;
 use crate::hooks::task::{Hooked, RunningHooks, TaskGiven, TaskHook};
 use crate::journal::{Journal, JournalError, alloc_key, state_key};
@@ -35,13 +35,6 @@ fn stopped(given: &Allocation) -> Allocation {
         desired_status: "stop".into(),
         ..given.clone()
     }
-}
-
-fn runs(reported: &Mutex<Option<Allocation>>) -> bool {
-    let reported = reported.lock();
-    reported
-        .as_ref()
-        .is_some_and(|alloc| alloc.client_status == "running")
 }
 
 /// Whether a value is refused under a key.

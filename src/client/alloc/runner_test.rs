@@ -117,6 +117,13 @@ pub(crate) fn run(
         .unwrap()
 }
 
+pub(crate) fn runs(reported: &Mutex<Option<Allocation>>) -> bool {
+    let reported = reported.lock();
+    reported
+        .as_ref()
+        .is_some_and(|alloc| alloc.client_status == "running")
+}
+
 pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let look = || condition().then_some(()).ok_or("not yet");
     tokio::task::block_in_place(|| drover_testkit::wait_for(what, LONG, look)).unwrap();
@@ -339,7 +346,8 @@ async fn no_task_has_longer_to_end_than_its_node_gives() {
     let runner = run(&factory, &given, &reported);
     let log = format!("alloc/{}/alloc/logs/web.stdout.0", given.id);
     let text = || std::fs::read_to_string(tmp.path().join(&log)).unwrap_or_default();
-    until("it is up", || text() == "up\n").await;
+    // It may have written before its client knows that it runs.
+    until("it is up", || text() == "up\n" && runs(&reported)).await;
     let restarted = runner.control().unwrap().restart(Some("web"), false);
     let restarted = tokio::time::timeout(LONG, restarted).await;
     restarted.expect("it is killed").unwrap();
