@@ -191,6 +191,8 @@ fn a_rule_refuses_what_it_is_for_and_takes_the_rest() {
     }
 }
 
+type Change = fn(&mut Job);
+
 /// What no specification says, but a job that comes as JSON may.
 #[test]
 fn what_comes_as_json_keeps_the_same_rules() {
@@ -198,7 +200,7 @@ fn what_comes_as_json_keeps_the_same_rules() {
                 task \"t\" {\n driver = \"raw_exec\"\n }\n }\n}\n";
     let parsed = parse(&Input::server(text)).unwrap_or_else(|e| panic!("{e}"));
     let good = parsed.into_model().expect("model");
-    let changes: [(fn(&mut Job), &str); 8] = [
+    let changes: [(Change, &str); 8] = [
         (|_| {}, ""),
         (|job| job.id.push('\0'), "Job ID contains a null character"),
         (

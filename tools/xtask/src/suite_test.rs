@@ -7,11 +7,7 @@ use std::process::Command;
 fn run(does: &str, set: &[(&str, &str)]) -> (Option<i32>, String) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../suite");
     let mut command = Command::new(script);
-    for name in [
-        "DROVER_OTHER_STREAM",
-        "DROVER_SUITE_LIMIT",
-        "DROVER_TEST_LIMIT",
-    ] {
+    for name in ["DROVER_TEST_LIMIT", "DROVER_SUITE_LIMIT"] {
         command.env_remove(name);
     }
     command.args(["sh", "-c", does]).envs(set.iter().copied());
@@ -43,27 +39,4 @@ fn a_test_that_hangs_is_named_and_ends_its_suite_and_one_that_came_to_its_end_do
 fn a_suite_that_takes_too_long_is_ended() {
     let (code, printed) = run("exec tail -f /dev/null", &[("DROVER_SUITE_LIMIT", "1")]);
     assert_eq!(code, Some(124), "{printed}");
-}
-
-#[test]
-fn a_suite_that_runs_in_another_stream_is_left_to_it_and_no_other_one() {
-    let ran = |other: &str| run("echo 'test a ... ok'", &[("DROVER_OTHER_STREAM", other)]);
-    assert_eq!(ran("cluster"), (Some(0), "test a ... ok\n".to_owned()));
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../suite");
-    let mut command = Command::new(script);
-    command.arg("/no/such/place/cluster-0123456789abcdef");
-    let left = command
-        .env("DROVER_OTHER_STREAM", "cluster")
-        .output()
-        .unwrap();
-    assert!(left.status.success(), "{left:?}");
-    assert!(left.stdout.starts_with(b"suite: cluster runs beside these"));
-    assert!(
-        !command
-            .env("DROVER_OTHER_STREAM", "api")
-            .output()
-            .unwrap()
-            .status
-            .success()
-    );
 }
