@@ -83,7 +83,7 @@
 //!    allocations they are. What many nodes say within a moment becomes one command
 //!    (`src/endpoints/alloc_batch.rs::submit`), and each gets the outcome of its own part.
 //! 4. [`proposer`]: as above; it has the gathered command decided, which hands each part on (5).
-//! 5. [`commands`]: [`reported`](commands::alloc::UpdateAllocsFromClient::reported) leaves of a
+//! 5. [`commands`]: [`report`](commands::alloc::UpdateAllocsFromClient::report) leaves of a
 //!    part what is new and adds the evaluations that follow. What is refused is left out, and
 //!    reported to its node alone.
 //! 6. [`raft`]: as above; the event is `AllocsUpdatedByClient`.
