@@ -112,13 +112,14 @@ fn length(source: &SourceText) -> Result<(), Diagnostic> {
 }
 
 fn invalid(source: &SourceText, err: &Error) -> Diagnostic {
-    let at = err.location().offset();
+    // The grammar counts bytes, and may stop within a character.
+    let at = source.text.floor_char_boundary(err.location().offset());
     if let Some(block) = single_line(&source.text, at) {
         let detail = "A block that is written on one line holds one argument and nothing else: \
             write several arguments, or a block within it, on lines of their own.";
         return source.problem(Some(block), "Invalid single-line block", detail);
     }
-    let end = source.text[at.min(source.text.len())..]
+    let end = source.text[at..]
         .chars()
         .next()
         .map_or(at, |c| at + c.len_utf8());

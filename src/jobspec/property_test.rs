@@ -53,6 +53,18 @@ fn round_trip(job: ApiJob) -> Result<(), TestCaseError> {
     Ok(())
 }
 
+#[test]
+fn a_fault_that_the_grammar_finds_within_a_character_is_named() {
+    for text in [
+        "a\"\\\u{11d6a}",
+        "a = \"\\\u{11d6a}\"\n",
+        "meta { a = \"\\\u{e9}\" }",
+    ] {
+        let problems = parse(&Input::server(text)).unwrap_err();
+        assert!(!problems.is_empty(), "{text}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
