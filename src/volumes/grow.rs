@@ -245,7 +245,7 @@ impl Volumes {
         Ok(known.row.node_expansion)
     }
 
-    /// Notes that of a growth nothing is left to do; the index, 0 where nothing changed.
+    /// Notes that of a growth nothing is left to do; the index of that, 0 where there is none.
     pub(super) async fn growth_ends(
         &self,
         key: &Key,

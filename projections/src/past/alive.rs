@@ -73,15 +73,23 @@ fn head(db_snapshot: &DbSnapshot, table: u16, mark: u64) -> Result<Option<SetHea
 /// The mark of a set, and its head, if that can be read.
 type NewestSet = (u64, Result<SetHead, StorageError>);
 
-/// The newest set of a table up to `upper_bound`.
-fn newest(
+/// The set of a table at a mark, if there is one.
+fn set_at(
     db_snapshot: &DbSnapshot,
     table: u16,
-    upper_bound: u64,
+    mark: u64,
 ) -> Result<Option<NewestSet>, StorageError> {
+    match head(db_snapshot, table, mark) {
+        Err(error) if error.is_damage() => Ok(Some((mark, Err(error)))),
+        head => Ok(head?.map(|head| (mark, Ok(head)))),
+    }
+}
+
+/// The newest set of a table.
+fn newest(db_snapshot: &DbSnapshot, table: u16) -> Result<Option<NewestSet>, StorageError> {
     let range = Range {
         lower: chunk_key(table, 0, 0),
-        upper: Some(chunk_key(table, upper_bound.saturating_add(1), 0)),
+        upper: Some(chunk_key(table, u64::MAX, 0)),
         reverse: true,
     };
     let mut walk = ScanSource::Snapshot(db_snapshot).walk(Family::History, range);
@@ -89,11 +97,8 @@ fn newest(
         let mark = walk.key().get(3..).and_then(<[u8]>::first_chunk::<8>);
         let mark = mark.copied().map(u64::from_be_bytes);
         let mark = mark.ok_or_else(|| StorageError::damaged("set of rows alive", walk.key()))?;
-        match head(db_snapshot, table, mark) {
-            Ok(None) => {}
-            Ok(Some(head)) => return Ok(Some((mark, Ok(head)))),
-            Err(error) if error.is_damage() => return Ok(Some((mark, Err(error)))),
-            Err(error) => return Err(error),
+        if let Some(found) = set_at(db_snapshot, table, mark)? {
+            return Ok(Some(found));
         }
     }
     Ok(None)
@@ -108,11 +113,8 @@ fn newest_by_marks(
     let interval = db_snapshot.database().mark_interval();
     let mut next = Some(position.index / interval * interval);
     while let Some(mark) = next.filter(|mark| *mark >= position.floor) {
-        match head(db_snapshot, table, mark) {
-            Ok(None) => {}
-            Ok(Some(head)) => return Ok(Some((mark, Ok(head)))),
-            Err(error) if error.is_damage() => return Ok(Some((mark, Err(error)))),
-            Err(error) => return Err(error),
+        if let Some(found) = set_at(db_snapshot, table, mark)? {
+            return Ok(Some(found));
         }
         next = mark.checked_sub(interval);
     }
@@ -235,7 +237,7 @@ fn cheaper_candidates(
     let Some(mark_head) = head(db_snapshot, table, mark)? else {
         return Ok(None);
     };
-    let Some((_, newest_head)) = newest(db_snapshot, table, u64::MAX)? else {
+    let Some((_, newest_head)) = newest(db_snapshot, table)? else {
         return Ok(None);
     };
     let newest_head = newest_head?;
@@ -376,7 +378,7 @@ fn build_due_set(
 ) -> Result<Option<u64>, StorageError> {
     let interval = db.mark_interval();
     let db_snapshot = DbSnapshot::new(Arc::clone(db));
-    let found = match newest(&db_snapshot, table, u64::MAX) {
+    let found = match newest(&db_snapshot, table) {
         Err(error) if error.is_damage() => newest_by_marks(&db_snapshot, table, position)?,
         found => found?,
     };

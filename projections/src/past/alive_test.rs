@@ -11,7 +11,8 @@ use crate::engine::staged::{PutEntries, TableBatch};
 use crate::engine::table::Table;
 use crate::past::alive::{self, SkippedDeleted, candidates};
 use crate::store::engine_test::{
-    Counters, Op, Step, TABLES, Thing, Things, apply, check_rows, expected, step, thing,
+    Counters, Op, Step, TABLES, Thing, Things, apply, check_rows, damage, expected, incompressible,
+    step, thing,
 };
 use crate::tables::{NodeUses, TableIndexes};
 use crate::{DatabaseOptions, Projections, Writer};
@@ -340,25 +341,13 @@ fn a_set_that_lost_keys_is_made_anew_before_the_next_one() {
     assert_eq!(stored(&projections, &keys), whole);
 }
 
-/// A name that no compression makes shorter, and that occurs once.
-fn long_name(seed: u64) -> String {
-    let mut state = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        char::from(b'!' + (state % 90) as u8)
-    };
-    (0..600).map(|_| next()).collect()
-}
-
 /// Things with long names that stay, and then others that come and go at once.
 fn long_steps(stay: u64, go: u64, count: u64) -> Vec<Step> {
     let short = |n: u64| format!("t{n:05}");
     let each = |index: u64| {
         let ops: Vec<Op> = match index {
             1 => (0..stay)
-                .map(|n| Op::Put(thing(&long_name(n), n % 7)))
+                .map(|n| Op::Put(thing(&incompressible(n, 600), n % 7)))
                 .collect(),
             2 => (0..go).map(|n| Op::Put(thing(&short(n), n % 7))).collect(),
             3 => (0..go).map(|n| Op::Delete(short(n))).collect(),
@@ -376,25 +365,6 @@ fn keep_files(projections: &Projections) {
     let history = db.family(Family::History);
     let options = [("disable_auto_compactions", "true")];
     db.raw().set_options_cf(history, &options).unwrap();
-}
-
-/// Damages these bytes in the files of a database, as a disk would.
-fn damage(path: &Path, part: &[u8]) {
-    let mut found = 0;
-    for entry in std::fs::read_dir(path).unwrap() {
-        let file = entry.unwrap().path();
-        let Ok(mut bytes) = std::fs::read(&file) else {
-            continue;
-        };
-        let is_table = file.extension().is_some_and(|ending| ending == "sst");
-        let at = bytes.windows(part.len()).position(|window| window == part);
-        if let Some(at) = at.filter(|_| is_table) {
-            bytes[at + part.len() / 2] ^= 1;
-            std::fs::write(&file, bytes).unwrap();
-            found += 1;
-        }
-    }
-    assert!(found > 0, "they are in a file");
 }
 
 #[test]

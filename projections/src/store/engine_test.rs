@@ -439,6 +439,37 @@ fn copy_files(from: &Path, to: &Path) {
     assert!(tries, "no complete copy in a hundred tries");
 }
 
+/// Text that no compression makes shorter, and that occurs once.
+pub(crate) fn incompressible(seed: u64, length: usize) -> String {
+    let mut state = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        char::from(b'!' + (state % 90) as u8)
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+/// Damages these bytes in the files of a database, as a disk would.
+pub(crate) fn damage(path: &Path, part: &[u8]) {
+    let mut found = 0;
+    for entry in std::fs::read_dir(path).unwrap() {
+        let file = entry.unwrap().path();
+        let Ok(mut bytes) = std::fs::read(&file) else {
+            continue;
+        };
+        let is_table = file.extension().is_some_and(|ending| ending == "sst");
+        let at = bytes.windows(part.len()).position(|window| window == part);
+        if let Some(at) = at.filter(|_| is_table) {
+            bytes[at + part.len() / 2] ^= 1;
+            std::fs::write(&file, bytes).unwrap();
+            found += 1;
+        }
+    }
+    assert!(found > 0, "they are in a file");
+}
+
 pub(crate) fn thing(id: &str, size: u64) -> Thing {
     Thing {
         id: id.to_owned(),

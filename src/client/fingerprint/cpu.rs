@@ -92,8 +92,8 @@ pub(super) fn probe(facts: &mut Facts, settings: &ClientSettings) {
 
 /// Whether tasks are offered what cores can do of which none is left to them.
 fn offers_no_core(settings: &ClientSettings, info: &CpuInfo) -> bool {
-    let (kept, cores) = (reserved_cores(settings), &info.cores);
-    let none_left = !cores.is_empty() && cores.iter().all(|core| kept.contains(core));
+    let (reserved, cores) = (reserved_cores(settings), &info.cores);
+    let none_left = !cores.is_empty() && cores.iter().all(|core| reserved.contains(core));
     none_left && settings.client.cpu_total_compute > 0
 }
 

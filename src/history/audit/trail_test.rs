@@ -1,5 +1,7 @@
 //! Pages of the audit trail where something of the past is damaged.
 
+use std::sync::Arc;
+
 use drover_projections::tables::Namespaces;
 
 use super::*;
@@ -28,6 +30,16 @@ fn log(dir: &std::path::Path) -> LogEngine {
     let entries = (0..=4).map(entry).collect();
     log.append(entries, Box::new(|_| ())).unwrap();
     log
+}
+
+/// The state that so many of these events lead to, of which it cannot be read what the one at 2
+/// changed.
+fn spoiled(events: u64) -> Arc<Direct> {
+    let server = Direct::new();
+    for index in 1..=events {
+        assert_eq!(server.apply(testing::event(index)).0, index);
+    }
+    server.reopened(|database| spoil_changes(database, 2))
 }
 
 /// Whatever happened from [`FIRST`] on, so many on a page.
@@ -60,11 +72,7 @@ fn page(trail: &Trail<'_>, question: &Question) -> (Vec<serde_json::Value>, Opti
 
 #[test]
 fn an_event_that_cannot_be_read_is_shown_as_such_and_keeps_no_other_from_its_page() {
-    let server = Direct::new();
-    for index in 1..=4 {
-        assert_eq!(server.apply(testing::event(index)).0, index);
-    }
-    let server = server.reopened(|database| spoil_changes(database, 2));
+    let server = spoiled(4);
     let dir = tempfile::tempdir().unwrap();
     let (log, redactor, view) = (
         log(dir.path()),
@@ -105,11 +113,7 @@ fn an_event_that_cannot_be_read_is_shown_as_such_and_keeps_no_other_from_its_pag
 
 #[test]
 fn a_row_whose_changes_cannot_be_read_is_hidden_from_who_may_not_see_everything() {
-    let server = Direct::new();
-    for index in 1..=3 {
-        server.apply(testing::event(index));
-    }
-    let server = server.reopened(|database| spoil_changes(database, 2));
+    let server = spoiled(3);
     let dir = tempfile::tempdir().unwrap();
     let (log, redactor, view) = (
         log(dir.path()),
