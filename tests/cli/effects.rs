@@ -146,8 +146,10 @@ fn output_is_shown_by_task_and_kind_from_its_end_and_to_its_end() {
     // A file may grow later: following it ends when it is gone.
     inside("rm local/out");
     assert_eq!(file.rest(), (vec![], Some(0)));
-    // Output ends with its task.
-    inside("touch local/end");
+    // Output ends with its task, and so does what runs in it, if it has not ended before.
+    let line = format!("alloc exec -task main {id} /bin/sh -c 'touch local/end'");
+    let ended = session.quiet(&line);
+    assert!([0, 137].contains(&ended.code), "{}", ended.all());
     assert_eq!(output.rest(), (vec!["last".to_owned()], Some(0)));
     session.done("job stop -purge -detach printed-web");
 }

@@ -202,20 +202,9 @@ impl Life<'_> {
             _ => Some(self.other_than(None)),
         };
         let at = self.world.clients[0].while_still(|client| {
-            let held = held(&self.world.record(), about, AFTER)?;
-            self.lets_on(call, AFTER);
-            let ended = wait_for(call, STILL, || {
-                let lives = pid_of(&held).is_some_and(alive);
-                let record = self.world.record();
-                match end_of(&record, &held) {
-                    Some(end) => Ok(end["late"] != true),
-                    None if lives => Err("it is under way"),
-                    None => Ok(false),
-                }
-            });
+            held(&self.world.record(), about, AFTER)?;
             // Its plugin died of another one's kill, or its client had: it is made again.
-            if !ended.unwrap_or(false) {
-                std::fs::remove_file(self.gate(call, AFTER)).expect("a file");
+            if !self.answered(about) {
                 return None;
             }
             Some(match (self.victim, plugin) {
@@ -226,6 +215,41 @@ impl Life<'_> {
         })?;
         plugin.map(|pid| self.other_than(Some(pid)));
         Some(at)
+    }
+
+    /// Lets calls of a kind continue while the client stands still, and has those to come wait
+    /// again where none of them was answered to somebody who waited.
+    ///
+    /// All that are under way continue: beside the one that a client made before it died there may
+    /// be the one of the next client, on its way to where it would be held.
+    fn answered(&self, about: (&str, &str)) -> bool {
+        let since = now();
+        self.lets_on(about.0, AFTER);
+        let ended = wait_for(about.0, STILL, || {
+            let record = self.world.record();
+            let open = begun(&record, about).any(|begin| {
+                let lives = pid_of(begin).is_some_and(alive);
+                lives && end_of(&record, begin).is_none()
+            });
+            if open {
+                return Err("it is under way");
+            }
+            Ok(())
+        });
+        let answered = || {
+            let record = self.world.record();
+            let mut ends = begun(&record, about).filter_map(|begin| end_of(&record, begin));
+            ends.any(|end| time(end) >= since && end["late"] != true)
+        };
+        if ended.is_ok() && answered() {
+            return true;
+        }
+        std::fs::remove_file(self.gate(about.0, AFTER)).expect("a file");
+        let answered = answered();
+        if answered {
+            self.lets_on(about.0, AFTER);
+        }
+        answered
     }
 
     /// The volume that rules are for; a volume that is made has no name yet.
@@ -343,6 +367,17 @@ fn time(line: &Value) -> u128 {
     line["at"].to_string().parse().unwrap_or_default()
 }
 
+/// Where calls about a volume begin in the record.
+fn begun<'r>(
+    record: &'r [Value],
+    (call, volume): (&'r str, &'r str),
+) -> impl Iterator<Item = &'r Value> {
+    record.iter().filter(move |line| {
+        let about = line["begin"]["volume"].as_str().unwrap_or_default() == volume;
+        line["call"] == call && !line["begin"].is_null() && about
+    })
+}
+
 /// The end of the call that a line of the record is about.
 fn end_of<'r>(record: &'r [Value], of: &Value) -> Option<&'r Value> {
     record.iter().find(|line| {
@@ -380,14 +415,12 @@ fn met(record: &[Value], (id, remote): (&str, &str), strikes: &[Strike]) -> Resu
             "CreateVolume" => "",
             _ => remote,
         };
-        let begun = record.iter().filter(|line| {
-            let about = line["begin"]["volume"].as_str().unwrap_or_default() == volume;
-            line["call"] == strike.call && !line["begin"].is_null() && about
-        });
-        let open = begun.filter(|line| time(line) < strike.at).any(|begin| {
-            let end = end_of(record, begin);
-            end.is_none_or(|end| time(end) > strike.at)
-        });
+        let open = begun(record, (strike.call, volume))
+            .filter(|line| time(line) < strike.at)
+            .any(|begin| {
+                let end = end_of(record, begin);
+                end.is_none_or(|end| time(end) > strike.at)
+            });
         ensure!(open, "nobody died in {} of {remote}", strike.call);
     }
     Ok(())
