@@ -44,6 +44,8 @@ struct TraceTree {
     focus: Vec<u64>,
     /// Whether more followed than is listed.
     truncated: bool,
+    /// Whether something is left out because it is damaged.
+    damaged: bool,
     /// The first events, as they came.
     roots: Vec<Json>,
 }
@@ -131,6 +133,9 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     }
     if tree.truncated {
         out.line("\nMore followed than is shown here; trace one of the events above.");
+    }
+    if tree.damaged {
+        out.line("\nSomething of it is damaged, and what followed from that is not shown.");
     }
     say_kept_since(reply.kept_since.as_ref(), out);
     Ok(0)

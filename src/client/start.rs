@@ -150,12 +150,11 @@ fn drivers(settings: &ClientSettings) -> io::Result<Registry> {
         dir,
         cgroups,
     };
-    // It waits for the ends of what it kills, and nothing needs to wait for it.
-    let swept = runs.clone();
-    std::thread::spawn(move || swept.sweep());
     let plugin = settings.plugins.get(isolated::NAME).cloned();
     let exec = Exec::new(&settings.client, &plugin.unwrap_or_default(), runs);
     let exec = exec.map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
+    // It waits for the ends of what it kills, and nothing needs to wait for it.
+    std::thread::spawn(exec.sweeper());
     let all: [Arc<dyn Driver>; 3] = [Arc::new(raw), Arc::new(exec), Arc::new(Mock)];
     Ok(Registry::new(all, options))
 }

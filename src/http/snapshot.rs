@@ -22,6 +22,7 @@ use super::past;
 use crate::error::{Code, Refusal};
 use crate::history::ArchiveError;
 use crate::history::backup::restore::Restore;
+use crate::history::error::FULL;
 use crate::history::proof::NoteKey;
 use crate::history::reserve::{DiskReserve, RESERVE, is_full};
 use crate::net::body::{BEGIN, Pace};
@@ -54,7 +55,7 @@ fn failed(error: ArchiveError) -> Refusal {
 fn io(error: std::io::Error) -> Refusal {
     let text = format!("cannot keep the backup: {error}");
     match is_full(&error) {
-        true => Refusal::new(Code::Unavailable, text),
+        true => failed(ArchiveError::NoSpace(format!("{FULL}: {text}"))),
         false => Refusal::internal(text),
     }
 }
@@ -237,6 +238,8 @@ mod tests {
         let file = ArchiveError::file("write", Path::new("/srv/backup.tar"));
         for refused in [io(full()), failed(file(full()))] {
             assert_eq!(refused.code, Code::Unavailable, "{refused}");
+            // By this the command line knows it.
+            assert!(refused.message.starts_with(FULL), "{refused}");
         }
         let other = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
         assert_eq!(io(other).code, Code::Internal);

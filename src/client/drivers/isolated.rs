@@ -196,6 +196,16 @@ impl Exec {
         })
     }
 
+    /// Ends what runs of former agents left behind, of every driver, and gives the cores that it
+    /// held to the tasks that share.
+    pub fn sweeper(&self) -> impl FnOnce() + Send + 'static {
+        let (runs, cores) = (self.runs.clone(), Arc::clone(&self.cores));
+        move || {
+            runs.sweep();
+            cores.freed(&runs.cgroups);
+        }
+    }
+
     fn spec(
         task: &TaskConfig,
         plugin: &IsolatedPlugin,

@@ -108,6 +108,11 @@ impl Cores {
         self.share(&self.runs.lock(), parents);
     }
 
+    /// What was left of a former agent's runs may have ended.
+    pub(crate) fn freed(&self, parents: &Parents) {
+        self.share(&self.runs.lock(), parents);
+    }
+
     /// Cores that no task reserved; all that tasks may have where every one of them is reserved.
     fn free(&self, runs: &ByGroup, parents: &Parents) -> Vec<u16> {
         let all = parents
@@ -270,6 +275,11 @@ mod tests {
         fs::remove_dir_all(tmp.path().join("lives")).unwrap();
         fs::write(procs("ended"), "").unwrap();
         assert_eq!(shared(), [0, 2, 3]);
+        // What runs on the cores that were left gets those that are free now.
+        fs::create_dir(tmp.path().join("next")).unwrap();
+        cores.freed(&parents);
+        let of_next = fs::read_to_string(tmp.path().join("next").join(CPUS));
+        assert_eq!(of_next.unwrap(), "0,2-3");
         // One that is found again is this agent's to end.
         let mut found = spec("ended", &[2]);
         cores.begin(&parents, &mut found);

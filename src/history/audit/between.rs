@@ -19,7 +19,7 @@ use super::cover::Cover;
 use super::diff::Field;
 use super::entry::{RowSides, as_api_shows, compared, words};
 use super::trail::{self, Shown};
-use super::{AuditError, Trail, unless_damaged};
+use super::{AuditError, Trail};
 
 /// Events between two states whose changes are read one by one.
 const NEAR: u64 = 20_000;
@@ -274,7 +274,8 @@ impl Between {
         {
             return Ok(None);
         }
-        let found = compared(versions, table.name(), self.fields)?;
+        let mut found = compared(versions, table.name(), self.fields)?;
+        trail.cover_why(&mut found.unreadable);
         Ok(Some(Difference {
             table: table.name(),
             key: words(table, key)?,
@@ -311,7 +312,7 @@ impl Between {
 
 /// The namespace of a row by its last change that is known.
 fn namespace_of(trail: &Trail<'_>, table: u16, key: &[u8]) -> Result<Option<String>, AuditError> {
-    let change_indexes = unless_damaged(trail.view().change_indexes_of(table, key, 0))?;
+    let change_indexes = trail.unless_damaged(trail.view().change_indexes_of(table, key, 0))?;
     for index in change_indexes.into_iter().rev().take(EVENTS_OF_ROW) {
         let changes = trail.changes(index)?;
         let of_row = |change: &Change| change.table == table && change.key == key;
@@ -390,6 +391,19 @@ mod tests {
         assert!(between.touched(&view, 12).unwrap().is_none());
     }
 
+    /// What became of evaluations until the second event.
+    fn evals(from: u64, namespace: Option<&str>) -> Between {
+        Between {
+            from,
+            to: 2,
+            tables: vec!["evals"],
+            namespace: namespace.map(str::to_owned),
+            start: None,
+            limit: 10,
+            fields: 1,
+        }
+    }
+
     #[test]
     fn a_damaged_row_is_shown_where_its_namespace_is_looked_at() {
         const DAMAGED: &str = "00000000-0000-4000-8000-000000000002";
@@ -424,17 +438,8 @@ mod tests {
                 (Some("b"), vec!["b"]),
                 (Some("c"), Vec::new()),
             ] {
-                let between = Between {
-                    from,
-                    to: 2,
-                    tables: vec!["evals"],
-                    namespace: namespace.map(str::to_owned),
-                    start: None,
-                    limit: 10,
-                    fields: 1,
-                };
                 let mut found = Vec::new();
-                let next = between.answer(&trail, |row| {
+                let next = evals(from, namespace).answer(&trail, |row| {
                     let is_damaged = row.key == [DAMAGED];
                     assert_eq!(row.operation == "unreadable", is_damaged, "{row:?}");
                     found.push(if is_damaged { "b" } else { "a" });
@@ -442,6 +447,19 @@ mod tests {
                 });
                 assert_eq!((next.unwrap(), found), (None, expected), "{from}");
             }
+        }
+        // Where on the disk the damage is, is for who may see everything.
+        let sees = |_: &Change| true;
+        for (eyes, whole) in [(Eyes::All, true), (Eyes::Some(&sees), false)] {
+            let trail = Trail::new(&view, &log, &redactor, eyes);
+            let mut found = Vec::new();
+            let next = evals(1, None).answer(&trail, |row| {
+                found.extend((row.key == [DAMAGED]).then(|| row.unreadable.clone()));
+                Ok::<bool, AuditError>(true)
+            });
+            next.unwrap();
+            assert_eq!(found.len(), 1, "{whole}");
+            assert_eq!(found[0] != "it is damaged", whole, "{found:?}");
         }
         log.close();
     }

@@ -8,11 +8,11 @@ use drover_projections::key::{Id, Key};
 use drover_projections::tables::allocs::AllocsByEval;
 use drover_projections::tables::evals::EvalsByJob;
 use drover_projections::tables::{Allocs, Deployments, Evals, Jobs};
-use drover_projections::{StorageError, Table, View};
+use drover_projections::{StorageError, Table};
 
 use super::object::RowKey;
 use super::updates_by_cause::{JobKey, UpdatesByCause};
-use super::{AuditError, Trail, unless_damaged};
+use super::{AuditError, Trail};
 
 /// Events of one chain at most.
 const MOST: usize = 2_000;
@@ -70,7 +70,7 @@ impl Chain {
                 continue;
             };
             // What it followed from came before it, and is known by now.
-            let updates = UpdatesByCause::of(trail.view(), &event)?
+            let updates = UpdatesByCause::of(trail, &event)?
                 .map(|updates| updates.within(|cause| self.events.contains_key(&cause)));
             let cause = event.envelope.and_then(|envelope| envelope.cause);
             for next in followers(trail, index, updates.as_ref())? {
@@ -135,24 +135,24 @@ fn followers(
     let mut found = BTreeSet::new();
     for change in trail.changes(index)? {
         let is_others = match updates {
-            Some(updates) => !updates.contains(view, &change, None)?,
+            Some(updates) => !updates.contains(trail, &change, None)?,
             None => false,
         };
         if change.operation != Operation::Put || is_others {
             continue;
         }
         match change.table {
-            Jobs::ID => found.extend(evals_of(view, &change)?),
-            Evals::ID if is_new(view, &change)? => {
+            Jobs::ID => found.extend(evals_of(trail, &change)?),
+            Evals::ID if is_new(trail, &change)? => {
                 let id = Id::from_bytes(&change.key).unwrap_or_default();
-                for alloc in unless_damaged(view.members_ever::<AllocsByEval>(&id))? {
-                    let change_indexes = change_indexes(view, (Allocs::ID, &alloc), 0)?;
+                for alloc in trail.unless_damaged(view.members_ever::<AllocsByEval>(&id))? {
+                    let change_indexes = change_indexes(trail, (Allocs::ID, &alloc), 0)?;
                     found.extend(change_indexes.first());
                 }
-                found.extend(change_indexes(view, (Evals::ID, &change.key), index)?);
+                found.extend(change_indexes(trail, (Evals::ID, &change.key), index)?);
             }
-            Allocs::ID | Deployments::ID if is_new(view, &change)? => {
-                found.extend(change_indexes(view, (change.table, &change.key), index)?);
+            Allocs::ID | Deployments::ID if is_new(trail, &change)? => {
+                found.extend(change_indexes(trail, (change.table, &change.key), index)?);
             }
             _ => {}
         }
@@ -162,33 +162,37 @@ fn followers(
 
 /// When a row changed, from an index on; nothing where it is damaged.
 fn change_indexes(
-    view: &View,
+    trail: &Trail<'_>,
     (table, key): (u16, &[u8]),
     first: u64,
 ) -> Result<BTreeSet<u64>, StorageError> {
-    unless_damaged(view.change_indexes_of(table, key, first))
+    trail.unless_damaged(trail.view().change_indexes_of(table, key, first))
 }
 
 /// Whether the change is the row's first.
-fn is_new(view: &View, change: &Change) -> Result<bool, AuditError> {
-    let change_indexes = change_indexes(view, (change.table, &change.key), 0)?;
+fn is_new(trail: &Trail<'_>, change: &Change) -> Result<bool, AuditError> {
+    let change_indexes = change_indexes(trail, (change.table, &change.key), 0)?;
     Ok(change_indexes.first() == Some(&change.index))
 }
 
 /// When the evaluations of a job's version were created, if the change is its registration.
-fn evals_of(view: &View, change: &Change) -> Result<BTreeSet<u64>, StorageError> {
+fn evals_of(trail: &Trail<'_>, change: &Change) -> Result<BTreeSet<u64>, StorageError> {
+    let view = trail.view();
     let mut found = BTreeSet::new();
     let index = change.index;
-    let job = unless_damaged(view.get_at_encoded::<Jobs>(&change.key, index))?;
+    let job = trail.unless_damaged(view.get_at_encoded::<Jobs>(&change.key, index))?;
     let Some(job) = job.filter(|job| job.job_modify_index == index) else {
         return Ok(found);
     };
     let evals = view.members_ever::<EvalsByJob>((job.namespace.as_str(), job.id.as_str()));
-    for key in unless_damaged(evals)? {
-        let Some(created) = change_indexes(view, (Evals::ID, &key), 0)?.first().copied() else {
+    for key in trail.unless_damaged(evals)? {
+        let Some(created) = change_indexes(trail, (Evals::ID, &key), 0)?
+            .first()
+            .copied()
+        else {
             continue;
         };
-        let eval = unless_damaged(view.get_at_encoded::<Evals>(&key, created))?;
+        let eval = trail.unless_damaged(view.get_at_encoded::<Evals>(&key, created))?;
         if eval.is_some_and(|eval| eval.job_modify_index == index) {
             found.insert(created);
         }
@@ -253,7 +257,7 @@ fn before(
 ) -> Result<BTreeSet<u64>, AuditError> {
     let event = trail.event(index)?;
     if let Some(event) = &event
-        && let Some(updates) = UpdatesByCause::of(trail.view(), event)?
+        && let Some(updates) = UpdatesByCause::of(trail, event)?
     {
         return Ok(updates.causes_of(rows, jobs));
     }
@@ -271,7 +275,7 @@ fn created_by(trail: &Trail<'_>, index: u64) -> Result<Option<u64>, AuditError> 
     for change in trail.changes(index)? {
         let is_thing = [Evals::ID, Allocs::ID, Deployments::ID].contains(&change.table);
         if change.table == Jobs::ID && change.operation == Operation::Put {
-            let job = unless_damaged(view.get_at_encoded::<Jobs>(&change.key, index))?;
+            let job = trail.unless_damaged(view.get_at_encoded::<Jobs>(&change.key, index))?;
             if job.is_some_and(|job| job.job_modify_index == index) {
                 // A job's registration begins a chain.
                 return Ok(None);
@@ -280,13 +284,13 @@ fn created_by(trail: &Trail<'_>, index: u64) -> Result<Option<u64>, AuditError> 
         if !is_thing || change.operation == Operation::Rule {
             continue;
         }
-        let created = change_indexes(view, (change.table, &change.key), 0)?;
+        let created = change_indexes(trail, (change.table, &change.key), 0)?;
         let created = created.first().copied();
         if created.is_some_and(|created| created < index) {
             return Ok(created);
         }
         if change.table == Evals::ID {
-            let eval = unless_damaged(view.get_at_encoded::<Evals>(&change.key, index))?;
+            let eval = trail.unless_damaged(view.get_at_encoded::<Evals>(&change.key, index))?;
             let job = eval.map(|eval| eval.job_modify_index);
             registered = registered.or(job.filter(|job| (1..index).contains(job)));
         }

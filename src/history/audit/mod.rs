@@ -38,15 +38,7 @@ pub use trace::{Node, Tree, trace};
 pub use trail::{Eyes, LOOKS, Sees, Trail};
 
 use crate::log::LogError;
-use drover_projections::{StorageError, View};
-
-/// What was read; nothing where it is damaged, which keeps no other from being shown.
-fn unless_damaged<T: Default>(found: Result<T, StorageError>) -> Result<T, StorageError> {
-    match found {
-        Err(error) if error.is_damage() => Ok(T::default()),
-        found => found,
-    }
-}
+use drover_projections::View;
 
 /// What was read; where it is damaged nothing, and why it cannot be read.
 fn or_why<T: Default>(found: Result<T, AuditError>) -> Result<(T, Option<String>), AuditError> {

@@ -10,7 +10,7 @@ use drover_projections::{Index, Table, View};
 use super::object::RowKey;
 use super::question::{OutcomeFilter, Question};
 use super::trail::Shown;
-use super::{AuditError, Detail, Trail, unless_damaged};
+use super::{AuditError, Detail, Trail};
 
 /// Events of one request that begin a chain at most.
 const BEGINS: usize = 16;
@@ -170,7 +170,7 @@ fn thing<T: Table<Key = Id>>(
     rows.extend(along(&id)?);
     let mut focus = BTreeSet::new();
     for (table, key) in &rows {
-        focus.extend(unless_damaged(view.change_indexes_of(*table, key, 0))?);
+        focus.extend(trail.unless_damaged(view.change_indexes_of(*table, key, 0))?);
     }
     // Without these nothing is known of the thing itself.
     let begins = view.change_indexes::<T>(id.as_str(), 0)?.first().copied();
@@ -208,7 +208,7 @@ fn job(
     let (job, is_gone) = match at(last) {
         Ok(Some(job)) => (Some(job), false),
         // It is gone; its last version came before.
-        Ok(None) => (unless_damaged(at(last.saturating_sub(1)))?, true),
+        Ok(None) => (trail.unless_damaged(at(last.saturating_sub(1)))?, true),
         // Which event registered it is not known then.
         Err(error) if error.is_damage() => (None, false),
         Err(error) => return Err(error.into()),

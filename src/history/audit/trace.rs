@@ -33,6 +33,8 @@ pub struct Tree {
     pub focus: Vec<u64>,
     /// Whether more events followed than are shown.
     pub truncated: bool,
+    /// Whether something is damaged, and what it would have led to is not shown.
+    pub damaged: bool,
     /// The first events: usually one.
     pub roots: Vec<Node>,
 }
@@ -130,6 +132,7 @@ pub fn trace(trail: &Trail<'_>, id: &str, namespace: &str) -> Result<Tree, Audit
         id: question.id,
         focus: focus.into_iter().collect(),
         truncated: chain.truncated || build.cut,
+        damaged: trail.is_damaged(),
         roots,
     })
 }
@@ -194,7 +197,7 @@ impl Build<'_> {
         let updates = self.chain.updates(index);
         for change in &changes {
             if let Some(updates) = updates
-                && !updates.contains(view, change, above)?
+                && !updates.contains(self.trail, change, above)?
             {
                 continue;
             }

@@ -1,5 +1,6 @@
 //! The walk over the past that answers a question.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
@@ -32,12 +33,13 @@ const CHUNK: usize = 1 << 20;
 const MANY: usize = 64;
 
 /// What answers: one view, and the log it came from.
-#[derive(Clone, Copy)]
 pub struct Trail<'a> {
     view: &'a View,
     log: &'a LogEngine,
     redactor: &'a Redactor,
     eyes: Eyes<'a>,
+    /// Something was left out because it is damaged.
+    is_damaged: Cell<bool>,
 }
 
 /// What the caller may see of the past.
@@ -101,12 +103,39 @@ impl<'a> Trail<'a> {
             log,
             redactor,
             eyes,
+            is_damaged: Cell::new(false),
         }
+    }
+
+    /// What was read; nothing where it is damaged, which keeps no other from being shown.
+    pub(super) fn unless_damaged<T: Default>(
+        &self,
+        found: Result<T, StorageError>,
+    ) -> Result<T, StorageError> {
+        match found {
+            Err(error) if error.is_damage() => {
+                self.is_damaged.set(true);
+                Ok(T::default())
+            }
+            found => found,
+        }
+    }
+
+    /// Whether something was left out until now because it is damaged.
+    pub(super) fn is_damaged(&self) -> bool {
+        self.is_damaged.get()
     }
 
     /// Whether everything may be seen.
     pub(super) fn shows_all(&self) -> bool {
         matches!(self.eyes, Eyes::All)
+    }
+
+    /// Keeps from who may not see everything what says where on the disk the damage is.
+    pub(super) fn cover_why(&self, why: &mut String) {
+        if !why.is_empty() && !self.shows_all() {
+            "it is damaged".clone_into(why);
+        }
     }
 
     /// Whether something may be seen of what an event changed.
@@ -191,8 +220,14 @@ impl<'a> Trail<'a> {
         if !self.shows(index)? {
             return Ok(None);
         }
-        let entry = self.log.read(index)?;
-        entry.as_ref().map(decode).transpose()
+        let Some(entry) = self.log.read(index)? else {
+            return Ok(None);
+        };
+        let (event, undecoded) = recorded(&entry)?;
+        if undecoded.is_some() {
+            self.is_damaged.set(true);
+        }
+        Ok((undecoded.is_none() || self.shows_all()).then_some(event))
     }
 
     /// The identifiers with this beginning that may be seen, some at most.
@@ -225,6 +260,9 @@ impl<'a> Trail<'a> {
         index: u64,
     ) -> Result<(Vec<Change>, Option<String>), AuditError> {
         let (mut changes, damaged) = or_why(self.all_changes(index))?;
+        if damaged.is_some() {
+            self.is_damaged.set(true);
+        }
         if let Eyes::Some(sees) = self.eyes {
             changes.retain(sees);
         }
@@ -261,7 +299,7 @@ impl<'a> Trail<'a> {
             }
             None => None,
         };
-        let mut walk = TrailWalk::new(*self, question, known.as_ref());
+        let mut walk = TrailWalk::new(self, question, known.as_ref());
         let mut page = AuditPage::default();
         let (mut looks, mut read, mut lookups) = (0, 0, LOOKUPS);
         while let Some(logged) = walk.next().map_err(E::from)? {
@@ -339,7 +377,7 @@ impl<'a> Trail<'a> {
             payload: question.detail.payload && (whole || self.shows_all()),
             ..question.detail
         };
-        let entry = AuditEntry::new(
+        let mut entry = AuditEntry::new(
             (self.view, self.redactor),
             ReadEvent {
                 kind: EventKind::from_number(logged.kind).map_or("unknown", EventKind::name),
@@ -351,6 +389,9 @@ impl<'a> Trail<'a> {
             (detail, known),
             lookups,
         )?;
+        for change in &mut entry.changes {
+            self.cover_why(&mut change.unreadable);
+        }
         Ok(Some(entry))
     }
 }
@@ -399,7 +440,7 @@ pub(super) fn decode(logged: &Logged) -> Result<Recorded, AuditError> {
 
 /// Events in the order of a question, read from the log a stride at a time.
 struct TrailWalk<'a> {
-    trail: Trail<'a>,
+    trail: &'a Trail<'a>,
     /// The indexes that may matter; all where the query names no thing.
     known: Option<&'a ObjectHistory>,
     newest_first: bool,
@@ -409,7 +450,7 @@ struct TrailWalk<'a> {
 }
 
 impl<'a> TrailWalk<'a> {
-    fn new(trail: Trail<'a>, question: &Question, known: Option<&'a ObjectHistory>) -> Self {
+    fn new(trail: &'a Trail<'a>, question: &Question, known: Option<&'a ObjectHistory>) -> Self {
         let from = question.from.max(trail.first());
         let to = question.to.min(trail.last());
         Self {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use drover_projections::tables::Namespaces;
 
 use super::*;
+use crate::history::audit::trace;
 use crate::history::testing;
 use crate::log::LogOptions;
 use crate::reactors::testing::{Direct, spoil_changes};
@@ -108,6 +109,32 @@ fn an_event_that_cannot_be_read_is_shown_as_such_and_keeps_no_other_from_its_pag
     let trail = Trail::new(&view, &log, &redactor, Eyes::Some(&sees));
     let (shown, next) = page(&trail, &question(9));
     assert_eq!((indexes(&shown), next), (vec![4], None));
+    log.close();
+}
+
+#[test]
+fn a_cause_chain_says_that_something_of_it_cannot_be_read() {
+    let server = spoiled(4);
+    let dir = tempfile::tempdir().unwrap();
+    let (log, redactor, view) = (
+        log(dir.path()),
+        Redactor::default(),
+        server.projections.view(),
+    );
+    // What the one changed cannot be read, and the next one not at all.
+    for (index, damaged) in [(2, true), (3, true), (4, false)] {
+        let trail = Trail::new(&view, &log, &redactor, Eyes::All);
+        let tree = trace(&trail, &index.to_string(), "default").unwrap();
+        assert_eq!(tree.damaged, damaged, "{index}");
+        let root = &tree.roots[0];
+        assert_eq!((tree.roots.len(), root.index), (1, index));
+        assert_eq!(root.kind, testing::event(index).kind().name());
+        assert_eq!(root.actor.is_some(), index != 3, "{index}");
+    }
+    let sees = |_: &Change| true;
+    let trail = Trail::new(&view, &log, &redactor, Eyes::Some(&sees));
+    let tree = trace(&trail, "3", "default").unwrap();
+    assert!(tree.damaged && tree.roots.is_empty(), "{tree:?}");
     log.close();
 }
 

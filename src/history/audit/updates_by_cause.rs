@@ -15,7 +15,7 @@ use drover_projections::tables::{Allocs, Deployments, Evals, Jobs};
 use drover_projections::{StorageError, Table, View};
 
 use super::object::RowKey;
-use super::{AuditError, Trail, unless_damaged};
+use super::{AuditError, Trail};
 
 /// A job: namespace and id.
 pub(super) type JobKey = (String, String);
@@ -34,11 +34,11 @@ struct CauseUpdates {
 
 impl UpdatesByCause {
     /// The updates of an event, if they have more than one cause.
-    pub(super) fn of(view: &View, event: &Recorded) -> Result<Option<Self>, StorageError> {
+    pub(super) fn of(trail: &Trail<'_>, event: &Recorded) -> Result<Option<Self>, StorageError> {
         let reports = match event.envelope.as_ref().map(|e| (&e.event, e.cause)) {
             Some((Event::AllocsUpdatedByClient(reports), _)) => reports,
             Some((Event::EvalsUpserted(upserted), None)) => {
-                return Self::of_evals(view, &upserted.evals, event.index);
+                return Self::of_evals(trail, &upserted.evals, event.index);
             }
             _ => return Ok(None),
         };
@@ -49,8 +49,10 @@ impl UpdatesByCause {
         let mut parts: BTreeMap<u64, CauseUpdates> = BTreeMap::new();
         for update in &reports.updates {
             let part = parts.entry(update.cause).or_default();
-            let alloc = view.get_at::<Allocs>(update.id.as_str(), event.index);
-            let alloc = unless_damaged(alloc)?;
+            let alloc = trail
+                .view()
+                .get_at::<Allocs>(update.id.as_str(), event.index);
+            let alloc = trail.unless_damaged(alloc)?;
             part.jobs
                 .extend(alloc.map(|row| (row.namespace.clone(), row.job_id.clone())));
             part.allocs
@@ -62,7 +64,7 @@ impl UpdatesByCause {
     /// The evaluations of several jobs in one event that names no cause: each followed from the
     /// event that made it, or the one that it comes after.
     fn of_evals(
-        view: &View,
+        trail: &Trail<'_>,
         evals: &[Evaluation],
         index: u64,
     ) -> Result<Option<Self>, StorageError> {
@@ -70,7 +72,8 @@ impl UpdatesByCause {
         for eval in evals {
             let mut cause = 0;
             for id in [&eval.id, &eval.previous_eval] {
-                let row = unless_damaged(view.get_at::<Evals>(id.as_str(), index))?;
+                let row = trail.view().get_at::<Evals>(id.as_str(), index);
+                let row = trail.unless_damaged(row)?;
                 let made = row.map_or(0, |row| row.create_index);
                 if made > 0 && made < index {
                     cause = made;
@@ -122,7 +125,7 @@ impl UpdatesByCause {
     /// a row that belongs to no job always does.
     pub(super) fn contains(
         &self,
-        view: &View,
+        trail: &Trail<'_>,
         change: &Change,
         cause: Option<u64>,
     ) -> Result<bool, StorageError> {
@@ -133,7 +136,7 @@ impl UpdatesByCause {
         if change.table == Allocs::ID {
             return Ok(parts().any(|part| part.allocs.contains(&change.key)));
         }
-        Ok(match job_of(view, change)? {
+        Ok(match job_of(trail, change)? {
             Some(job) => parts().any(|part| part.jobs.contains(&job)),
             None => true,
         })
@@ -151,7 +154,7 @@ impl UpdatesByCause {
 pub(super) fn jobs_of(trail: &Trail<'_>, index: u64) -> Result<BTreeSet<JobKey>, AuditError> {
     let mut jobs = BTreeSet::new();
     for change in trail.changes(index)? {
-        jobs.extend(job_of(trail.view(), &change)?);
+        jobs.extend(job_of(trail, &change)?);
     }
     Ok(jobs)
 }
@@ -166,15 +169,15 @@ pub(super) fn jobs_of_rows(
     for change in trail.changes(index)? {
         let is_in_rows = |row: &RowKey| row.0 == change.table && *row.1 == *change.key;
         if rows.iter().any(is_in_rows) {
-            jobs.extend(job_of(trail.view(), &change)?);
+            jobs.extend(job_of(trail, &change)?);
         }
     }
     Ok(jobs)
 }
 
 /// The job that the row of a change belongs to, where it belongs to one and can be read.
-fn job_of(view: &View, change: &Change) -> Result<Option<JobKey>, StorageError> {
-    unless_damaged(job_of_row(view, change))
+fn job_of(trail: &Trail<'_>, change: &Change) -> Result<Option<JobKey>, StorageError> {
+    trail.unless_damaged(job_of_row(trail.view(), change))
 }
 
 fn job_of_row(view: &View, change: &Change) -> Result<Option<JobKey>, StorageError> {
@@ -198,7 +201,10 @@ fn job_of_row(view: &View, change: &Change) -> Result<Option<JobKey>, StorageErr
 mod tests {
     use drover_events::eval::EvalsUpserted;
 
+    use super::super::Eyes;
     use super::*;
+    use crate::history::record::Redactor;
+    use crate::log::{LogEngine, LogOptions};
     use crate::reactors::testing::{Direct, spoil};
 
     #[test]
@@ -219,12 +225,17 @@ mod tests {
         let damaged = Id::new(ids[1].as_str());
         let server = server.reopened(|database| spoil::<Evals>(database, &damaged));
         let view = server.projections.view();
+        let dir = tempfile::tempdir().unwrap();
+        let (log, _) = LogEngine::open(dir.path(), LogOptions::default()).unwrap();
+        let redactor = Redactor::default();
+        let trail = Trail::new(&view, &log, &redactor, Eyes::All);
         let changes = view.changes(index).next().unwrap().unwrap();
         let changes = changes.iter().filter(|change| change.table == Evals::ID);
         let jobs: Vec<_> = changes
-            .map(|change| job_of(&view, change).unwrap())
+            .map(|change| job_of(&trail, change).unwrap())
             .collect();
         let job = ("default".to_owned(), "job".to_owned());
         assert_eq!(jobs, [Some(job), None]);
+        assert!(trail.is_damaged());
     }
 }
