@@ -499,6 +499,16 @@ fn is_root() -> bool {
     is_root
 }
 
+/// Waits until the task of a job that runs has written there too; it was begun so often by then.
+fn started(starts: &Path, times: usize) {
+    wait_for("its start", LONG, || {
+        let starts = std::fs::read_to_string(starts)?;
+        ensure!(starts.lines().count() == times, "{starts}");
+        Ok::<_, anyhow::Error>(())
+    })
+    .expect("each of them wrote there");
+}
+
 #[test]
 fn a_sticky_job_comes_back_to_its_volume_until_its_claim_is_deleted() {
     let mut world = World::start(2);
@@ -523,23 +533,19 @@ fn a_sticky_job_comes_back_to_its_volume_until_its_claim_is_deleted() {
     assert_eq!(node, first["NodeID"]);
     let path = json_of(&mut world.http(), &format!("/v1/volume/host/{held}"))["HostPath"].clone();
     let starts = PathBuf::from(path.as_str().expect("a path")).join("starts");
+    started(&starts, 1);
     for number in [1, 0] {
         world.kill_client(number);
         world.start_client(number);
     }
     world.await_plugins();
-    for _ in 0..2 {
+    for number in [2, 3] {
         world.stop("sticky");
         world.run(&sticky);
         let next = world.await_alloc("sticky", "running");
         assert_eq!(next["NodeID"], node);
+        started(&starts, number);
     }
-    wait_for("the third start", LONG, || {
-        let starts = std::fs::read_to_string(&starts)?;
-        ensure!(starts.lines().count() == 3, "{starts}");
-        Ok::<_, anyhow::Error>(())
-    })
-    .expect("all of them wrote there");
     let claims = json_of(&mut world.http(), "/v1/volumes/claims");
     assert_eq!(claims.as_array().map(Vec::len), Some(1), "{claims}");
     // Where its volume cannot be used it waits, and takes no other one.

@@ -4,6 +4,7 @@ use anyhow::{Context, ensure};
 use drover_testkit::{Http, LONG, wait_for};
 use serde_json::{Value, json};
 
+use crate::remote::wait_log;
 use crate::support::{Running, dev, dev_with, job, json_of, node_is_ready, register};
 
 /// A running allocation of two tasks that wait, and one that ended before they began; its id.
@@ -11,7 +12,7 @@ fn waiting(running: &Running) -> String {
     let task = |name: &str| {
         json!({"Name": name, "Driver": "raw_exec", "Config": {
             "command": "/bin/sh",
-            "args": ["-c", "echo begun; trap 'echo heard' USR1; while :; do sleep 0.1; done"],
+            "args": ["-c", "trap 'echo heard' USR1; echo begun; while :; do sleep 0.1; done"],
         }})
     };
     let once = json!({"Name": "once", "Driver": "raw_exec", "Config": {"command": "true"},
@@ -251,15 +252,12 @@ fn mod_23_each_question_to_a_node_is_answered() {
         "{stats}"
     );
     unchecked(&mut http, &alloc);
+    let logs = format!("/v1/client/fs/logs/{alloc}?task=a&type=stdout&plain=true");
+    // A shell that has not set its trap is ended by the signal.
+    wait_log(&mut http, &logs, "begun");
     let signal = json!({"Task": "a", "Signal": "SIGUSR1"});
     assert_eq!(put(&mut http, &format!("{client}/signal"), &signal).0, 200);
-    let logs = format!("/v1/client/fs/logs/{alloc}?task=a&type=stdout&plain=true");
-    wait_for("the signal", LONG, || {
-        let log = http.get(&logs)?.text();
-        ensure!(log.contains("begun") && log.contains("heard"), "{log}");
-        Ok(())
-    })
-    .expect("it is heard");
+    wait_log(&mut http, &logs, "begun\nheard");
     signalled(&mut http, &alloc, "a");
 
     let list = json_of(&mut http, &format!("/v1/client/fs/ls/{alloc}?path=/"));
@@ -300,8 +298,13 @@ fn mod_23_each_question_to_a_node_is_answered() {
     })
     .expect("it ends");
     killed(&mut http, &alloc);
-    let collected = http.get(&format!("{client}/gc")).expect("an answer");
-    assert_eq!(collected.status, 200, "{}", collected.text());
+    // Its node may still have something to do for it when the servers know of its end.
+    wait_for("the removal", LONG, || {
+        let collected = http.get(&format!("{client}/gc"))?;
+        ensure!(collected.status == 200, "{}", collected.text());
+        Ok(())
+    })
+    .expect("it is removed");
     let gone = http
         .get(&format!("/v1/client/fs/ls/{alloc}?path=/"))
         .expect("an answer");

@@ -11,7 +11,7 @@ use drover_testkit::{LONG, wait_for};
 use nix::fcntl::OFlag;
 use nix::pty::{grantpt, posix_openpt, ptsname_r, unlockpt};
 use nix::sys::signal::{Signal, kill};
-use nix::sys::termios::tcgetattr;
+use nix::sys::termios::{Termios, tcgetattr};
 use nix::unistd::Pid;
 
 use crate::support::{Session, service};
@@ -58,6 +58,8 @@ struct Typed {
     child: std::process::Child,
     terminal: File,
     slave: File,
+    /// How the terminal was before the command had it.
+    before: Termios,
     seen: Arc<Mutex<String>>,
 }
 
@@ -73,6 +75,7 @@ impl Typed {
             .write(true)
             .open(slave)
             .expect("it works");
+        let before = tcgetattr(&slave).expect("it works");
         let end = || Stdio::from(slave.try_clone().expect("it works"));
         let child = session
             .command(words)
@@ -95,6 +98,7 @@ impl Typed {
             child,
             terminal,
             slave,
+            before,
             seen,
         }
     }
@@ -146,7 +150,7 @@ fn mod_23_a_terminal_is_lent_and_given_back() {
     // By the command's own end, by the escape, by a signal.
     for (last, code) in [("exit 5\r", 5), ("\r~.", 1), ("", 143)] {
         let mut typed = Typed::start(&session, &shell);
-        let before = tcgetattr(&typed.slave).expect("it works");
+        let before = typed.before.clone();
         typed.types("test -t 0 && echo on a $((1 + 1))nd terminal\r");
         typed.sees("on a 2nd terminal");
         let raw = tcgetattr(&typed.slave).expect("it works");

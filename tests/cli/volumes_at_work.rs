@@ -3,8 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use drover_testkit::{Agent, LONG, Setup, skip, wait_for};
-use serde_json::Value;
+use anyhow::Context as _;
+use drover_testkit::{Agent, Http, LONG, Setup, skip, wait_for};
+use serde_json::{Value, json};
 
 use crate::support::{DROVER, Session};
 
@@ -30,7 +31,8 @@ impl Work {
             return None;
         }
         let dir = tempfile::tempdir().expect("a directory");
-        let setup = Setup::dev(DROVER, &dir.path().join("data")).expect("free ports");
+        let mut setup = Setup::dev(DROVER, &dir.path().join("data")).expect("free ports");
+        setup.config = "telemetry {\n  prometheus_metrics = true\n}\n".to_owned();
         let agent = setup.start().expect("the agent starts");
         let session = Session::at(golden, &agent).within("default");
         let work = Work {
@@ -305,7 +307,7 @@ fn plugin_is_shown(session: &Session) {
     assert!(!short.contains("Allocations"), "{short}");
 }
 
-/// A job has it, gives it back slowly, and an operator waits for that.
+/// A job has it and gives it back, and an operator waits for that.
 fn used(work: &mut Work) {
     let alloc = work.run_user(&[("data", "")]);
     let session = &mut work.session;
@@ -343,22 +345,56 @@ fn used(work: &mut Work) {
     ] {
         assert_eq!(session.run(&line).code, 1, "{line}");
     }
-    let slow = r#"[{"call": "NodeUnpublishVolume", "times": 1, "do": {"slow": {"ms": 3000}}}]"#;
-    std::fs::write(work.dir.path().join("faults"), slow).expect("written");
+    given_back(work, &node);
+    history(&work.session);
+}
+
+/// Its node does not unmount it until an operator waits for that.
+fn given_back(work: &mut Work, node: &str) {
+    let gate = work.path("gate");
+    let held =
+        json!([{"call": "NodeUnpublishVolume", "times": 1, "do": {"hold": {"until": gate}}}]);
+    std::fs::write(work.path("faults"), held.to_string()).expect("written");
     work.session.done("job stop -detach user");
     work.wait_explained(|reported| {
         let claim = &reported["Claims"][0];
         claim["State"] == "unpublishing" && claim["ClientStatus"] == "complete"
     });
     work.session.run("volume explain data");
-    work.session
-        .run(&format!("volume detach data {}", &node[..8]));
+    let mut http = work.session.http();
+    let before = detaches(&mut http).expect("one was refused");
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let begun = wait_for("the operator's request", LONG, || {
+                let now = detaches(&mut http)?;
+                anyhow::ensure!(now > before, "{now}");
+                Ok(())
+            });
+            // Also where it did not come: then no command waits for ever.
+            std::fs::write(&gate, "").expect("written");
+            begun.expect("it is let in");
+        });
+        work.session
+            .run(&format!("volume detach data {}", &node[..8]));
+    });
     work.session.run("volume explain data");
     assert_eq!(
         work.session.run(&format!("volume detach data {node}")).code,
         1
     );
-    history(&work.session);
+}
+
+/// How many requests to detach a volume were let in; they are counted before they are answered.
+fn detaches(http: &mut Http) -> anyhow::Result<u64> {
+    let reported = http.get("/v1/metrics?format=prometheus")?.text();
+    let served = |line: &&str| {
+        line.starts_with("drover_requests_served_total{") && line.contains("/detach\"")
+    };
+    let line = reported.lines().find(served);
+    let (_, count) = line
+        .and_then(|line| line.rsplit_once(' '))
+        .context("none")?;
+    Ok(count.parse()?)
 }
 
 /// All that happened to it, the oldest first.

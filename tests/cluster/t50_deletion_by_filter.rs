@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, ensure};
-use drover_testkit::{Agent, Http, LONG, Setup, wait_for};
+use drover_testkit::{Agent, Http, Setup, moment};
 use serde_json::{Value, json};
 
 use crate::support::check_replay;
@@ -63,11 +63,11 @@ fn kill_half_way(agent: Agent, setup: &Setup) -> Result<(Agent, Option<usize>)> 
     let mut http = agent.http();
     let mut caller = agent.http().timeout(Duration::from_secs(60));
     let call = std::thread::spawn(move || delete(&mut caller));
-    wait_for("the first page", LONG, || {
-        let left = count(&mut http)?;
-        ensure!(left < before, "nothing is deleted yet");
-        Ok::<_, anyhow::Error>(())
-    })?;
+    let begun = moment(
+        || count(&mut http).is_ok_and(|left| left < before),
+        || call.is_finished(),
+    );
+    ensure!(begun, "nothing is deleted");
     agent.kill()?;
     let answer = call.join().expect("no panic");
     let agent = setup.start()?;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use drover_testkit::{Agent, LONG, Setup, wait_for};
+use drover_testkit::{Agent, LONG, Setup, moment, wait_for};
 use serde_json::{Value, json};
 
 use crate::support::{Known, check, check_replay, put, replay, run as done, save, stop, words};
@@ -476,17 +476,13 @@ fn a_restore_that_is_killed_leaves_one_truth() -> Result<()> {
         // From before the upload to after the start of the new epoch.
         let ready = setup.data_dir.join("server/restored");
         let draft = setup.data_dir.join("server/restoring.tmp");
-        wait_for("the moment to kill", LONG, || {
-            let due = match round % 4 {
-                0 => draft.exists(),
-                1 => draft.join("projections").exists(),
-                2 => draft.join("log").exists() || ready.exists(),
-                _ => ready.exists(),
-            };
-            let over = restore.try_wait()?.is_some();
-            ensure!(due || over, "not yet");
-            Ok(())
-        })?;
+        let due = || match round % 4 {
+            0 => draft.exists(),
+            1 => draft.join("projections").exists(),
+            2 => draft.join("log").exists() || ready.exists(),
+            _ => ready.exists(),
+        };
+        moment(due, || !matches!(restore.try_wait(), Ok(None)));
         agent.kill()?;
         restore.wait()?;
         agent = setup.start()?;

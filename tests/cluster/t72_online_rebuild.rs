@@ -242,7 +242,8 @@ fn a_disk_that_fills_during_a_rebuild_ends_it_and_serving_goes_on() -> Result<()
     let mut known = Known::new();
     let agent = setup.start()?;
     write(&agent, &mut known, 0..150)?;
-    let slowly = ["-detach", "-memory", "1", "-rate", "40"];
+    // So slowly that the disk is full before it is done, however slow the machine is.
+    let slowly = ["-detach", "-memory", "1", "-rate", "10"];
     succeeds(&setup, &agent, "rebuild", &slowly)?;
     let work = server_dir(&setup).join("projections-rebuild");
     let status = || agent.http().json("/v1/operator/projections/rebuild");

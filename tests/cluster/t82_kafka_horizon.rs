@@ -98,12 +98,18 @@ fn gone(dir: &Path, broker: &mut Broker) -> Result<()> {
             .contains("events are dropped that Kafka has not received")
     );
     broker.start()?;
-    let reported = trouble(
+    trouble(
         &agent,
         &["dropped from the log", "missed = \"mark\"", "log export"],
     )?;
-    let horizon = format!("its horizon is {}", first(&agent)? - 1);
-    trouble(&agent, &[&horizon]).with_context(|| reported.to_string())?;
+    // The horizon may still move, and is named anew with each try.
+    wait_for("its horizon to be named", LONG, || {
+        let horizon = format!("its horizon is {}", first(&agent)? - 1);
+        let status = publisher(&agent)?;
+        let error = status["Error"].as_str().unwrap_or_default();
+        ensure!(error.contains(&horizon), "{horizon}: {status}");
+        Ok(())
+    })?;
     let before = published(broker)?;
     ensure!(before.last() < Some(&begin), "{before:?}");
     // The horizon moves beyond the event that said since when it lags.

@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
 use anyhow::{Result, ensure};
-use drover_testkit::{Agent, Http, LONG, wait_for};
+use drover_testkit::{Agent, Http, LONG, so, wait_for};
 use serde_json::{Value, json};
 
 use super::{World, finished};
@@ -177,6 +177,14 @@ fn an_allocation_is_signalled_restarted_and_stopped_with_its_own_signal() {
         Ok(())
     })
     .expect("it runs again");
+    // A shell that has not set its traps says nothing when it is ended.
+    wait_for("it is up again", LONG, || {
+        let log = world.log(&alloc, "t");
+        let times = log.lines().filter(|line| *line == "up").count();
+        ensure!(times == 2, "{log}");
+        Ok(())
+    })
+    .expect("its traps are set");
 
     let stopped = world.http.put(&format!("{path}/stop"), &json!({}));
     let stopped = stopped.expect("an answer");
@@ -231,14 +239,23 @@ fn what_is_finished_is_removed_one_by_one_and_all_at_once() {
     }
     let root = |world: &World, alloc: &str| world.of_alloc(alloc, "").is_dir();
     assert!(root(&world, &first) && root(&world, &second));
-    let answer = world.http.get(&of(&first, "gc")).expect("an answer");
-    assert_eq!(answer.status, 200, "{}", answer.text());
+    // The client may still have something to do for it when the servers know of its end.
+    wait_for("the removal", LONG, || {
+        let answer = world.http.get(&of(&first, "gc"))?;
+        ensure!(answer.status == 200, "{}", answer.text());
+        Ok(())
+    })
+    .expect("it is removed");
     assert!(!root(&world, &first) && root(&world, &second));
     let unknown = world.http.get(&of(&first, "stats")).expect("an answer");
     assert_eq!(unknown.status, 404);
-    let answer = world.http.get("/v1/client/gc").expect("an answer");
-    assert_eq!(answer.status, 200, "{}", answer.text());
-    assert!(!root(&world, &second) && root(&world, &kept));
+    wait_for("the removal of all that is over", LONG, || {
+        let answer = world.http.get("/v1/client/gc").expect("an answer");
+        assert_eq!(answer.status, 200, "{}", answer.text());
+        so(!root(&world, &second))
+    })
+    .expect("it is removed");
+    assert!(root(&world, &kept));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, ensure};
 use drover_testkit::{Http, LONG, wait_for};
 use serde_json::{Value, json};
 
-use super::{World, reached, running, shell, text};
+use super::{World, reached, running, shell, text, wait_log};
 use crate::support::{json_of, register};
 
 const ACLS: &str = "acl {\n  enabled = true\n}\n";
@@ -89,7 +89,7 @@ fn own(world: &World, alloc: &str) {
     let host = json_of(&mut here, "/v1/client/metadata");
     assert!(host["Static"].is_object(), "{host}");
     let logs = format!("/v1/client/fs/logs/{alloc}?task=t&type=stdout&plain=true");
-    assert_eq!(text(&mut here, &logs), "begun");
+    wait_log(&mut here, &logs, "begun");
     // A server does not name itself by what a client's agent forwards.
     assert_eq!(
         json_of(&mut here, "/v1/status/leader"),
@@ -101,8 +101,9 @@ fn own(world: &World, alloc: &str) {
 fn a_client_agent_goes_on_with_its_own_while_servers_are_away() {
     let world = World::start();
     let alloc = world.run("web", "echo begun; exec sleep 600");
-    let World { server, client, .. } = world;
     let logs = format!("/v1/client/fs/logs/{alloc}?task=t&type=stdout&plain=true");
+    wait_log(&mut world.http(), &logs, "begun");
+    let World { server, client, .. } = world;
     server.kill().expect("it ran");
     let mut here = client.http().timeout(LONG);
     assert_eq!(text(&mut here, &logs), "begun");
@@ -157,6 +158,7 @@ fn acl_10_auth_05_mod_22_a_client_agent_asks_servers_who_asks_it() {
 
     let logs = format!("/v1/client/fs/logs/{alloc}?task=t&type=stdout&plain=true");
     let ls = format!("/v1/client/fs/ls/{alloc}");
+    wait_log(&mut root_there, &logs, "begun");
     assert_eq!(text(&mut narrow_here, &logs), "begun");
     assert_eq!(text(&mut root_here, &logs), "begun");
     // A request beyond the token's rights, or with no token or a wrong one, is refused, here and

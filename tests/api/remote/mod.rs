@@ -124,6 +124,18 @@ pub(crate) fn reached(http: &mut Http, alloc: &str) {
     .expect("it is reached");
 }
 
+/// Waits until a log says just this: a task runs before it has written its first word.
+pub(crate) fn wait_log(http: &mut Http, path: &str, expected: &str) {
+    wait_for(path, LONG, || -> Result<()> {
+        let answer = http.get(path)?;
+        let text = answer.text();
+        ensure!(answer.status == 200, "{}: {text}", answer.status);
+        ensure!(text == expected, "{text:?}");
+        Ok(())
+    })
+    .expect("it is written");
+}
+
 /// The text of an answer that is expected to be a good one.
 pub(crate) fn text(http: &mut Http, path: &str) -> String {
     let answer = http.get(path).expect("an answer");

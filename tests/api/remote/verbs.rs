@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use drover_testkit::{Http, LONG, wait_for};
 use serde_json::{Value, json};
 
-use super::{World, node, reached, running, shell, text};
+use super::{World, node, reached, running, shell, text, wait_log};
 use crate::support::{json_of, register};
 
 #[test]
@@ -126,24 +126,21 @@ fn fails(http: &mut Http, checks: &str) {
 #[test]
 fn mod_23_tasks_of_a_remote_client_are_signalled_restarted_measured_and_removed() {
     let world = World::start();
-    let script = "trap 'echo heard' HUP; while :; do sleep 0.05; done";
+    let script = "trap 'echo heard' HUP; echo up; while :; do sleep 0.05; done";
     let mut http = world.http();
     let job = checked(shell("signalled", script));
     register(&mut http, &job);
     let alloc = running(&mut http, "signalled");
     reached(&mut http, &alloc);
     let verb = |verb: &str| format!("/v1/client/allocation/{alloc}/{verb}");
+    let logs = format!("/v1/client/fs/logs/{alloc}?task=t&type=stdout&plain=true");
+    // A shell that has not set its trap is ended by the signal.
+    wait_log(&mut http, &logs, "up");
     let signal = json!({"Task": "t", "Signal": "SIGHUP"});
     let answer = http.put(&verb("signal"), &signal).expect("an answer");
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert!(answer.json().expect("JSON")["Index"].as_u64() > Some(0));
-    let logs = format!("/v1/client/fs/logs/{alloc}?task=t&type=stdout&plain=true");
-    wait_for("the signal", LONG, || -> Result<()> {
-        let log = http.get(&logs)?.text();
-        ensure!(log.contains("heard"), "{log:?}");
-        Ok(())
-    })
-    .expect("it is heard");
+    wait_log(&mut http, &logs, "up\nheard");
     wait_for("figures", LONG, || -> Result<()> {
         let stats = http.json(&verb("stats"))?;
         ensure!(!stats["Tasks"]["t"].is_null(), "{stats}");

@@ -5,7 +5,7 @@ use drover_testkit::certs::Pair;
 use drover_testkit::{Agent, LONG, Setup, wait_for};
 
 use super::{DROVER, Trust, logged};
-use crate::remote::{reached, shell, text};
+use crate::remote::{reached, shell, text, wait_log};
 use crate::support::{job, register, server_with};
 
 const RPC: &str = "rpc = true\n  verify_server_hostname = true";
@@ -91,6 +91,7 @@ fn mod_23_mod_30_a_remote_client_is_asked_over_mutual_tls() {
     let alloc = crate::remote::running(&mut http, "web");
     reached(&mut http, &alloc);
     let logs = format!("/v1/client/fs/logs/{alloc}?task=t&type=stdout&plain=true");
+    wait_log(&mut http, &logs, "begun");
     for agent in [&running.agent, &remote] {
         let mut requested = agent.http().timeout(LONG);
         assert_eq!(text(&mut requested, &logs), "begun");

@@ -33,10 +33,10 @@ const GOES: [&str; 3] = [
 ];
 /// How long anything is waited for: another process may be killed in each step of it.
 const PATIENT: Duration = LONG.saturating_mul(3);
-/// One of several nodes that is not heard of is down soon.
-const SEVERAL: &str = "server {\n  heartbeat_grace = \"2s\"\n  min_heartbeat_ttl = \"1s\"\n}\n";
-/// One that is alone is back before it is given up, however slowly it starts.
-const ALONE: &str = "server {\n  heartbeat_grace = \"60s\"\n}\n";
+/// A node that is not heard of is down soon: where one is to be.
+const SOON_DOWN: &str = "server {\n  heartbeat_grace = \"2s\"\n  min_heartbeat_ttl = \"1s\"\n}\n";
+/// One is back before it is given up, however slowly it starts.
+const LATE_DOWN: &str = "server {\n  heartbeat_grace = \"60s\"\n}\n";
 /// The secret of every volume.
 const SECRET: &str = "correct-horse";
 
@@ -127,11 +127,11 @@ impl World {
     /// With clients of these names; the controller runs on the last one. None where nothing can be
     /// mounted, or the plugin is not built.
     fn start(what: &str, names: &[&str]) -> Option<World> {
-        World::start_with(what, names, &[])
+        World::start_with(what, names, (LATE_DOWN, &[]))
     }
 
-    /// The same, with more said to each plugin.
-    fn start_with(what: &str, names: &[&str], more: &[&str]) -> Option<World> {
+    /// The same, with settings of the server, and with more said to each plugin.
+    fn start_with(what: &str, names: &[&str], (settings, more): (&str, &[&str])) -> Option<World> {
         let plugin = Path::new(env!("CARGO_BIN_EXE_drover")).with_file_name("drover-hostpath");
         if !plugin.exists() {
             let why = "drover-hostpath is not built: cargo build --workspace";
@@ -146,10 +146,7 @@ impl World {
         let data = dir.path().join("server");
         let setup = Setup::server(env!("CARGO_BIN_EXE_drover"), &data);
         let mut setup = setup.expect("free ports");
-        setup.config.push_str(match names {
-            [_] => ALONE,
-            _ => SEVERAL,
-        });
+        setup.config.push_str(settings);
         let server = Mortal::start(setup);
         let client = |name: &&str| {
             let config = format!(

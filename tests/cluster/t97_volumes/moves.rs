@@ -7,7 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use super::{COMES, GOES, World};
+use super::{COMES, GOES, LATE_DOWN, SOON_DOWN, World};
 
 /// Writes where nothing was written, and copies what it finds elsewhere.
 const SCRIPT: &str = "cd $NOMAD_VOLUME_data; echo $$ > pid; \
@@ -31,8 +31,8 @@ pub(super) fn eligible(world: &World, name: &str, word: &str) {
 }
 
 /// A job that writes to a volume on node "one", and could run on "two" as well.
-fn written_on_one(what: &str) -> Option<(World, String)> {
-    let world = World::start(what, &["one", "two"])?;
+fn written_on_one(what: &str, settings: &str) -> Option<(World, String)> {
+    let world = World::start_with(what, &["one", "two"], (settings, &[]))?;
     world.create("vol", 1 << 30);
     eligible(&world, "two", "ineligible");
     world.register(&world.job("moves", "service", "vol", SCRIPT, 0));
@@ -62,7 +62,7 @@ fn on(node: &str, calls: &[&str]) -> Vec<(String, String)> {
 
 #[test]
 fn csi_23_csi_37_a_drained_node_hands_its_volume_on() {
-    let Some((world, remote)) = written_on_one("a volume and a drain") else {
+    let Some((world, remote)) = written_on_one("a volume and a drain", LATE_DOWN) else {
         return;
     };
     let path = format!("/v1/node/{}/drain", node_id(&world, "one"));
@@ -79,7 +79,7 @@ fn csi_23_csi_37_a_drained_node_hands_its_volume_on() {
 
 #[test]
 fn csi_30_csi_37_a_new_version_of_a_job_has_the_volume_of_the_old_one() {
-    let Some((world, remote)) = written_on_one("a volume and a job that changes") else {
+    let Some((world, remote)) = written_on_one("a volume and a job that changes", LATE_DOWN) else {
         return;
     };
     let mut job = world.job("moves", "service", "vol", SCRIPT, 0);
@@ -135,7 +135,7 @@ fn waits(world: &World, remote: &str) {
 
 #[test]
 fn csi_45_a_dead_node_keeps_its_volume_until_it_is_given_up() {
-    let Some((world, remote)) = written_on_one("a volume and a dead node") else {
+    let Some((world, remote)) = written_on_one("a volume and a dead node", SOON_DOWN) else {
         return;
     };
     dies(&world, &remote);
@@ -159,7 +159,8 @@ fn csi_45_a_dead_node_keeps_its_volume_until_it_is_given_up() {
 
 #[test]
 fn csi_45_a_dead_node_that_is_back_gives_its_volume_to_the_next_one() {
-    let Some((world, remote)) = written_on_one("a volume and a node that is back") else {
+    let Some((world, remote)) = written_on_one("a volume and a node that is back", SOON_DOWN)
+    else {
         return;
     };
     dies(&world, &remote);

@@ -6,7 +6,7 @@ use drover_testkit::{LONG, wait_for};
 use serde_json::{Value, json};
 
 use super::moves::eligible;
-use super::{COMES, World};
+use super::{COMES, LATE_DOWN, World};
 
 /// Makes a volume in a zone.
 fn made_in(world: &World, id: &str, zone: &str) {
@@ -37,7 +37,7 @@ fn refused_by_nodes(world: &World, job: &str) -> Value {
 fn csi_29_a_volume_of_a_zone_is_used_by_jobs_that_run_there() {
     let zoned = ["--topology", "zone=${node.unique.name}"];
     let what = "volumes of zones";
-    let Some(world) = World::start_with(what, &["one", "two"], &zoned) else {
+    let Some(world) = World::start_with(what, &["one", "two"], (LATE_DOWN, &zoned)) else {
         return;
     };
     for zone in ["one", "two"] {
