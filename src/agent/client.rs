@@ -186,7 +186,7 @@ mod tests {
             let mut config = Config::dev();
             crate::config::load(&mut config, files).expect("loads");
             crate::config::check(&config).expect("checks");
-            let shared = crate::config::SharedConfig::new(config);
+            let shared = crate::config::Shared::new(config);
             let copy = shared.update(|config| config.name = "same".to_owned());
             assert!(servers(&copy).is_empty());
             let settings = settings(&copy, dir.path()).expect("settings");

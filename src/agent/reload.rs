@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::settings::{in_flight, live, rates, ttls};
 use super::{Failure, expiry, logging, notify, tls};
 use crate::client::agent::Client;
-use crate::config::{Config, SharedConfig, TlsConfig};
+use crate::config::{Config, Shared, TlsConfig};
 use crate::gate::Gate;
 use crate::http;
 use crate::net::tls::{Expiry, Loader};
@@ -90,7 +90,7 @@ impl Parts {
 /// What a running agent is configured with, and how that changes.
 pub(super) struct Reloader {
     again: Again,
-    config: SharedConfig,
+    config: Shared<Config>,
     tls: Arc<Loader>,
     level: Option<logging::LogLevel>,
     parts: Mutex<Parts>,
@@ -109,7 +109,7 @@ impl Reloader {
         expiry::report(&tls);
         Ok(Arc::new(Self {
             again,
-            config: SharedConfig::new(config.clone()),
+            config: Shared::new(config.clone()),
             tls,
             level,
             parts: Mutex::default(),

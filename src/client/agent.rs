@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 
 use super::alloc_runner::{AllocRunner, AllocRunnerFactory, Report};
 use super::clock::Clock;
-use super::config::SharedSettings;
+use super::config::ClientSettings;
 use super::control::{self, Answers};
 use super::devices::Devices;
 use super::endpoints::host::Meter;
@@ -26,7 +26,7 @@ use super::uses::Uses;
 use super::volumes::csi::Csi;
 use super::volumes::host::HostVolumes;
 use super::{contact, gc, measure, pull, register, send};
-use drover_config::ClientConfig;
+use drover_config::{ClientConfig, Shared};
 use drover_rpc::caller::Caller;
 use drover_rpc::service::Dispatch;
 
@@ -38,7 +38,7 @@ const LOOP_LIMIT: Duration = Duration::from_millis(200);
 
 /// What a client is made of.
 pub struct ClientStart {
-    pub settings: SharedSettings,
+    pub settings: Shared<ClientSettings>,
     /// Itself, as it registers.
     pub node: Arc<Mutex<Arc<Node>>>,
     /// The servers.
@@ -68,7 +68,7 @@ pub struct Client {
 
 /// What the loops share.
 pub(super) struct Core {
-    pub(super) settings: SharedSettings,
+    pub(super) settings: Shared<ClientSettings>,
     pub(super) node: Arc<Mutex<Arc<Node>>>,
     pub(super) caller: Caller,
     pub(super) factory: Arc<dyn AllocRunnerFactory>,
@@ -302,7 +302,7 @@ impl Client {
     /// tasks are started with. It waits for changes of metadata under way, so it must not be called
     /// where others are served.
     pub fn reconfigure(&self, wanted: &ClientConfig) {
-        self.core.settings.change(|settings| {
+        self.core.settings.update(|settings| {
             settings.client.copy_changing(wanted);
         });
         let meta = configured_meta(&self.core.settings.get().client);
@@ -313,7 +313,7 @@ impl Client {
         }
     }
 
-    pub fn settings(&self) -> &SharedSettings {
+    pub fn settings(&self) -> &Shared<ClientSettings> {
         &self.core.settings
     }
 

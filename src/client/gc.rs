@@ -282,7 +282,7 @@ mod tests {
         let here = |id: &str| client.runner(id).is_some();
 
         // A disk on which every allocation takes a quarter, and two are too many.
-        client.core.settings.change(|s| {
+        client.core.settings.update(|s| {
             (s.client.gc_disk_usage_threshold, s.client.gc_max_allocs) = (50.0, 50);
             s.client.gc_inode_usage_threshold = 70.0;
         });
@@ -315,7 +315,7 @@ mod tests {
         let (tmp, servers) = (tempfile::tempdir().unwrap(), Pretended::silent());
         let client = servers.client(tmp.path());
         let settings = &client.core.settings;
-        settings.change(|settings| settings.client.gc_parallel_destroys = 3);
+        settings.update(|settings| settings.client.gc_parallel_destroys = 3);
         let removals = Arc::new(Removals {
             together: Barrier::new(3),
             now: AtomicUsize::new(0),

@@ -13,7 +13,7 @@ use super::alloc::runner::RunnerFactory;
 use super::alloc_dir::make_path;
 use super::alloc_runner::AllocRunner;
 use super::clock::Clock;
-use super::config::{ClientSettings, SharedSettings};
+use super::config::ClientSettings;
 use super::devices::Devices;
 use super::drivers::isolated::{self, Exec};
 use super::drivers::raw_exec::{RawExec, Runs};
@@ -29,7 +29,7 @@ use super::service::book::Book;
 use super::volumes::csi::{AllocKnowledge, Csi, answer};
 use super::volumes::host::{self, HostVolumes};
 use super::volumes::task::VolumeHook;
-use drover_config::option;
+use drover_config::{Shared, option};
 use drover_rpc::caller::Caller;
 
 /// Why a client does not start.
@@ -63,7 +63,7 @@ pub fn open(
     let facts = fingerprint::probe(&settings);
     let node = fingerprint::node(&settings, &ids, facts, &drivers, clock.now());
     let node = Arc::new(Mutex::new(Arc::new(node)));
-    let settings = SharedSettings::new(settings);
+    let settings = Shared::new(settings);
     let journal: Arc<dyn super::journal::Journal> = Arc::new(journal);
     let services = Arc::new(Book::default());
     let caller = reach(&ids.secret).of_node(&ids.id);

@@ -81,7 +81,7 @@ impl Pretended {
     /// A client that knows no others, and keeps what it has in `dir`.
     pub(super) fn client(self: &Arc<Self>, dir: &Path) -> Arc<Client> {
         let factory = factory(dir);
-        factory.settings.change(|settings| settings.dev = true);
+        factory.settings.update(|settings| settings.dev = true);
         Client::start(ClientStart {
             settings: factory.settings.clone(),
             node: Arc::clone(&factory.node),

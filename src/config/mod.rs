@@ -4,8 +4,8 @@
 //!
 //! - Every setting is declared once, in the struct of its block: see `settings.rs` before you add
 //!   one. Later files win, lists grow, maps merge. Unknown keys are refused with their location.
-//! - Nothing here has interior mutability. [`SharedConfig`] is the only accessor: a change copies
-//!   the value, alters the copy and swaps it; holders of the old value do not see it (ENV-01).
+//! - Nothing here has interior mutability. [`Shared`] is the only accessor: a change copies the
+//!   value, alters the copy and swaps it; holders of the old value do not see it (ENV-01).
 //! - It must not know its users: all of it is plain values, which the parts above turn into what
 //!   they need, and the only folder imported here is `hcl1`, the language of the files.
 //!
@@ -54,7 +54,7 @@ pub use server::{
     DefaultSchedulerConfig, PlanRejectionTracker, SearchConfig, ServerConfig, ServerJoin,
 };
 pub use settings::{ReloadMode, SettingInfo, all_settings};
-pub use shared::SharedConfig;
+pub use shared::Shared;
 pub use tls::{CIPHER_SUITES, cipher_suites, min_version};
 pub use unsupported::{UNSUPPORTED, Unsupported, WithoutEffect, advice, without_effect};
 

@@ -19,13 +19,13 @@ use crate::mark::{Mark, part};
 /// While it is held no other call works at the volume.
 pub(crate) type Turn = OwnedMutexGuard<()>;
 /// The folder in which users are counted, and the volume.
-type Key = (PathBuf, String);
+type LineKey = (PathBuf, String);
 
 /// The lines of all volumes.
 #[derive(Default)]
 pub(crate) struct Lines {
     /// Those of a volume come one after the other.
-    turns: Mutex<HashMap<Key, Arc<tokio::sync::Mutex<()>>>>,
+    turns: Mutex<HashMap<LineKey, Arc<tokio::sync::Mutex<()>>>>,
     /// The users that are to get a volume, from before they wait until it is there or failed.
     coming: Mutex<Vec<(PathBuf, Mark)>>,
 }

@@ -8,9 +8,10 @@ use parking_lot::Mutex;
 use super::acl_test::{NODE, OTHER, ROOT, World};
 use super::*;
 use crate::client::clock::Clock;
-use crate::client::config::{ClientSettings, SharedSettings};
+use crate::client::config::ClientSettings;
 use crate::client::journal::{Journal, LogJournal};
 use crate::client::volumes::{csi, host};
+use crate::config::Shared;
 use crate::endpoints::testing::listed;
 use crate::error::{Code, Refusal};
 use crate::rpc::Rpc as _;
@@ -143,7 +144,7 @@ async fn auth_12_the_page_of_methods_is_what_is_registered_at_servers_and_client
     let (journal, _) = LogJournal::open(&folder.path().join("journal")).unwrap();
     let journal: Arc<dyn Journal> = Arc::new(journal);
     let node = Arc::new(Mutex::new(Arc::new(ModelNode::default())));
-    let settings = SharedSettings::new(ClientSettings {
+    let settings = Shared::new(ClientSettings {
         host_volumes_dir: folder.path().to_owned(),
         host_volume_plugin_dir: folder.path().to_owned(),
         ..ClientSettings::default()

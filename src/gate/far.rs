@@ -47,7 +47,7 @@ pub struct Ttls {
 }
 
 /// A policy, and what its rules say; nothing where they cannot be read.
-type Written = (AclPolicy, Option<Arc<Policy>>);
+type ParsedPolicy = (AclPolicy, Option<Arc<Policy>>);
 
 /// What sets of policies compile to, by their names and the indexes they were last changed at.
 type Sets = HashMap<Vec<(String, u64)>, Arc<Acl>>;
@@ -59,7 +59,7 @@ pub(super) struct Far {
     tokens: RemoteCache<Secret, Arc<AclToken>>,
     workloads: RemoteCache<Secret, Arc<Working>>,
     roles: RemoteCache<String, Option<AclRole>>,
-    policies: RemoteCache<String, Option<Written>>,
+    policies: RemoteCache<String, Option<ParsedPolicy>>,
     sets: Mutex<Sets>,
     /// How long a query of the servers may take, and for how long none is made after none answered.
     asking: Duration,
@@ -175,7 +175,7 @@ impl Far {
         found.sort_by(|(one, _), (other, _)| one.name.cmp(&other.name));
         let held = found.iter().map(|(policy, _)| policy.name.clone());
         let held: Vec<String> = held.collect();
-        let written = |(policy, _): &Written| (policy.name.clone(), policy.modify_index);
+        let written = |(policy, _): &ParsedPolicy| (policy.name.clone(), policy.modify_index);
         let key: Vec<(String, u64)> = found.iter().map(written).collect();
         if let Some(acl) = self.sets.lock().get(&key) {
             return Ok((Arc::clone(acl), held));
@@ -207,7 +207,7 @@ impl Far {
 fn working(reported: AclClaimPoliciesResponse) -> Option<Working> {
     let claim = reported.claims?;
     let policies: Vec<String> = reported.policies.keys().cloned().collect();
-    let written: Vec<Written> = reported.policies.into_values().map(read).collect();
+    let written: Vec<ParsedPolicy> = reported.policies.into_values().map(read).collect();
     let own = workload::own_paths(&claim, &reported.task_group);
     let of = |all: Vec<&Policy>| Acl::of_workload(&all, &claim.nomad_namespace, &own);
     Some(Working {
@@ -219,14 +219,14 @@ fn working(reported: AclClaimPoliciesResponse) -> Option<Working> {
 
 /// What policies say. One that cannot be read might deny something: then there is none, and
 /// everything is denied.
-fn readable(written: &[Written]) -> Option<Vec<&Policy>> {
+fn readable(written: &[ParsedPolicy]) -> Option<Vec<&Policy>> {
     written
         .iter()
         .map(|(_, policy)| policy.as_deref())
         .collect()
 }
 
-fn read(policy: AclPolicy) -> Written {
+fn read(policy: AclPolicy) -> ParsedPolicy {
     let parsed = acl::parse(&policy.rules, Strictness::Lenient);
     if let Err(error) = &parsed {
         tracing::error!(policy = policy.name, %error, "a policy of the servers cannot be read");

@@ -109,10 +109,10 @@ fn stamp(view: &View) -> Stamp {
 }
 
 /// The name of a policy and the index it was last changed at.
-type Written = (Arc<str>, u64);
+type PolicyVersion = (Arc<str>, u64);
 
 /// A set of policies.
-type SetKey = Vec<Written>;
+type SetKey = Vec<PolicyVersion>;
 
 /// A policy as it was last written.
 struct CachedPolicy {

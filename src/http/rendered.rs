@@ -24,7 +24,8 @@ const SHARD_BYTES: usize = 1 << 20;
 /// Objects longer than this are not kept.
 const LONGEST: usize = 64 << 10;
 
-type Key = (u16, Box<str>);
+/// A table's number, and the key of a row as the API writes it.
+type ObjectKey = (u16, Box<str>);
 
 /// The cache.
 #[derive(Default)]
@@ -34,7 +35,7 @@ pub struct Rendered {
 
 #[derive(Default)]
 struct Shard {
-    objects: HashMap<Key, Arc<Object>, FixedState>,
+    objects: HashMap<ObjectKey, Arc<Object>, FixedState>,
     bytes: usize,
 }
 
@@ -60,7 +61,7 @@ impl Rendered {
         modified: impl FnOnce() -> Result<u64, Refusal>,
         make: impl FnOnce() -> Result<Vec<u8>, Refusal>,
     ) -> Result<Answer, Refusal> {
-        let key: Key = (table, key.into());
+        let key: ObjectKey = (table, key.into());
         let hash = FixedState::default().hash_one(&key);
         let shard = &self.shards[hash as usize % SHARDS];
         let known = shard.lock().objects.get(&key).cloned();
@@ -93,7 +94,7 @@ impl Rendered {
 }
 
 impl Shard {
-    fn keep(&mut self, key: Key, object: Arc<Object>) {
+    fn keep(&mut self, key: ObjectKey, object: Arc<Object>) {
         if self.bytes > SHARD_BYTES {
             self.objects.clear();
             self.bytes = 0;

@@ -4,6 +4,7 @@
 //! which blocks exist by default.
 
 use super::canonical_service as service;
+use super::value::JsonObject;
 use drover_events::field::{Field, Specified};
 use drover_events::gojson;
 use drover_events::model::status::JobType;
@@ -13,16 +14,14 @@ use drover_events::model::{
     UpdateStrategy,
 };
 use serde::de::DeserializeOwned;
-use serde_json::{Map, Value as Json, json};
-
-pub(super) type Object = Map<String, Json>;
+use serde_json::{Value as Json, json};
 
 const SECOND: i64 = 1_000_000_000;
 const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
 
 /// Sets every field of a block that was not said and has a default of its own.
-pub(super) fn fill<T: Specified>(o: &mut Object) {
+pub(super) fn fill<T: Specified>(o: &mut JsonObject) {
     for field in T::SHAPE.fields {
         let Some(default) = field.default else {
             continue;
@@ -38,14 +37,14 @@ pub(super) fn fill<T: Specified>(o: &mut Object) {
 }
 
 /// The same for a block, where it is there.
-pub(super) fn fill_in<T: Specified>(o: &mut Object, key: &str) {
+pub(super) fn fill_in<T: Specified>(o: &mut JsonObject, key: &str) {
     if let Some(block) = object(o, key) {
         fill::<T>(block);
     }
 }
 
 /// The same for each of a list of blocks.
-pub(super) fn fill_each<T: Specified>(o: &mut Object, key: &str) {
+pub(super) fn fill_each<T: Specified>(o: &mut JsonObject, key: &str) {
     for block in objects(o, key) {
         fill::<T>(block);
     }
@@ -53,30 +52,33 @@ pub(super) fn fill_each<T: Specified>(o: &mut Object, key: &str) {
 
 /// A block that says nothing, as the model has it.
 pub(super) fn unstated<T: Specified + DeserializeOwned>() -> T {
-    let mut block = Object::new();
+    let mut block = JsonObject::new();
     fill::<T>(&mut block);
     gojson::from_value(Json::Object(block)).expect("the compiler holds defaults to their fields")
 }
 
 /// Sets a field that was not said.
-pub(super) fn default(o: &mut Object, key: &str, value: impl Into<Json>) {
+pub(super) fn default(o: &mut JsonObject, key: &str, value: impl Into<Json>) {
     if o.get(key).is_none_or(Json::is_null) {
         o.insert(key.to_owned(), value.into());
     }
 }
 
 /// Sets a text field that is absent or empty.
-pub(super) fn default_text(o: &mut Object, key: &str, value: &str) {
+pub(super) fn default_text(o: &mut JsonObject, key: &str, value: &str) {
     if text(o, key).is_empty() {
         o.insert(key.to_owned(), value.into());
     }
 }
 
-pub(super) fn text(o: &Object, key: &str) -> String {
+pub(super) fn text(o: &JsonObject, key: &str) -> String {
     o.get(key).and_then(Json::as_str).unwrap_or("").to_owned()
 }
 
-pub(super) fn objects<'a>(o: &'a mut Object, key: &str) -> impl Iterator<Item = &'a mut Object> {
+pub(super) fn objects<'a>(
+    o: &'a mut JsonObject,
+    key: &str,
+) -> impl Iterator<Item = &'a mut JsonObject> {
     o.get_mut(key)
         .and_then(Json::as_array_mut)
         .into_iter()
@@ -84,23 +86,23 @@ pub(super) fn objects<'a>(o: &'a mut Object, key: &str) -> impl Iterator<Item = 
         .filter_map(Json::as_object_mut)
 }
 
-pub(super) fn object<'a>(o: &'a mut Object, key: &str) -> Option<&'a mut Object> {
+pub(super) fn object<'a>(o: &'a mut JsonObject, key: &str) -> Option<&'a mut JsonObject> {
     o.get_mut(key).and_then(Json::as_object_mut)
 }
 
-fn cloned(o: &Object, key: &str) -> Option<Object> {
+fn cloned(o: &JsonObject, key: &str) -> Option<JsonObject> {
     o.get(key).and_then(Json::as_object).cloned()
 }
 
-fn as_object(json: Json) -> Object {
+fn as_object(json: Json) -> JsonObject {
     match json {
         Json::Object(map) => map,
-        _ => Map::new(),
+        _ => JsonObject::new(),
     }
 }
 
 /// Lays `over` on top of `under`, field by field.
-fn merged(mut under: Object, over: Object) -> Object {
+fn merged(mut under: JsonObject, over: JsonObject) -> JsonObject {
     under.extend(over.into_iter().filter(|(_, v)| !v.is_null()));
     under
 }
@@ -111,13 +113,13 @@ pub(super) struct Above {
     pub(super) name: String,
     kind: Option<JobType>,
     pub(super) namespace: String,
-    update: Option<Object>,
-    reschedule: Option<Object>,
-    migrate: Option<Object>,
+    update: Option<JsonObject>,
+    reschedule: Option<JsonObject>,
+    migrate: Option<JsonObject>,
 }
 
 /// Canonicalises a job as clients do.
-pub(super) fn job(o: &mut Object) {
+pub(super) fn job(o: &mut JsonObject) {
     fill::<Job>(o);
     let id = text(o, "ID");
     default_text(o, "Name", &id);
@@ -153,12 +155,12 @@ fn is_set(value: &Json) -> bool {
         && value.as_str() != Some("")
 }
 
-fn affinities_and_spreads(o: &mut Object) {
+fn affinities_and_spreads(o: &mut JsonObject) {
     fill_each::<Affinity>(o, "Affinities");
     fill_each::<Spread>(o, "Spreads");
 }
 
-fn group(o: &mut Object, above: &Above) {
+fn group(o: &mut JsonObject, above: &Above) {
     fill::<TaskGroup>(o);
     let name = text(o, "Name");
     let scaling_min = o
@@ -189,7 +191,7 @@ fn group(o: &mut Object, above: &Above) {
 }
 
 /// Update, reschedule, migrate and restart: the group's over the job's over the type's.
-fn policies(o: &mut Object, above: &Above) {
+fn policies(o: &mut JsonObject, above: &Above) {
     let own = cloned(o, "Update");
     if above.update.is_some() || own.is_some() {
         let mut update = merged(
@@ -237,11 +239,11 @@ fn policies(o: &mut Object, above: &Above) {
     o.insert("RestartPolicy".into(), Json::Object(policy));
 }
 
-pub(super) fn restart(group: &Object, own: Option<Object>) -> Json {
+pub(super) fn restart(group: &JsonObject, own: Option<JsonObject>) -> Json {
     Json::Object(merged(group.clone(), own.unwrap_or_default()))
 }
 
-fn networks(o: &mut Object) {
+fn networks(o: &mut JsonObject) {
     for network in objects(o, "Networks") {
         for key in ["ReservedPorts", "DynamicPorts"] {
             for port in objects(network, key) {
@@ -253,7 +255,7 @@ fn networks(o: &mut Object) {
 
 /// What a server fills in beyond that: structs it keeps have no unset fields, and empty maps
 /// become none.
-pub(super) fn server(o: &mut Object) {
+pub(super) fn server(o: &mut JsonObject) {
     if o.get("Datacenters")
         .and_then(Json::as_array)
         .is_none_or(Vec::is_empty)
@@ -304,7 +306,7 @@ fn is_dropped(field: &Field) -> bool {
 }
 
 /// Takes out of a block what is empty of these fields.
-pub(super) fn drop_empty<T: Specified>(o: &mut Object, which: fn(&Field) -> bool) {
+pub(super) fn drop_empty<T: Specified>(o: &mut JsonObject, which: fn(&Field) -> bool) {
     for field in T::SHAPE.fields.iter().filter(|field| which(field)) {
         let empty = match o.get(field.json) {
             Some(Json::Array(items)) => items.is_empty(),

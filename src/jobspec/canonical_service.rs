@@ -1,16 +1,17 @@
 //! Canonical defaults of services and checks.
 
 use super::canonical::{
-    Above, Object, default_text, drop_empty, fill, fill_each, fill_in, object, objects, text,
+    Above, default_text, drop_empty, fill, fill_each, fill_in, object, objects, text,
 };
 use super::canonical_task::fill_resources;
+use super::value::JsonObject;
 use drover_events::model::{
     CheckRestart, ConsulGatewayProxy, ConsulIngressListener, LogConfig, Service,
 };
 use serde_json::Value as Json;
 
 /// Fills a service of a group, or of a task if one is named.
-pub(super) fn service(o: &mut Object, above: &Above, group: &str, task: Option<&str>) {
+pub(super) fn service(o: &mut JsonObject, above: &Above, group: &str, task: Option<&str>) {
     fill::<Service>(o);
     let base = match task {
         Some(task) => format!("{}-{group}-{task}", above.name),
@@ -37,7 +38,7 @@ pub(super) fn service(o: &mut Object, above: &Above, group: &str, task: Option<&
     }
 }
 
-fn checks(o: &mut Object, name: &str) {
+fn checks(o: &mut JsonObject, name: &str) {
     let on_update = text(o, "OnUpdate");
     let owner = text(o, "TaskName");
     fill_in::<CheckRestart>(o, "CheckRestart");
@@ -62,7 +63,7 @@ fn checks(o: &mut Object, name: &str) {
 }
 
 /// A check's restart rule, the service's where the check says nothing.
-fn merge_restart(check: &mut Object, shared: Option<&Json>) {
+fn merge_restart(check: &mut JsonObject, shared: Option<&Json>) {
     let Some(shared) = shared.and_then(Json::as_object) else {
         fill_in::<CheckRestart>(check, "CheckRestart");
         return;
@@ -79,7 +80,7 @@ fn merge_restart(check: &mut Object, shared: Option<&Json>) {
     check.insert("CheckRestart".into(), Json::Object(rule));
 }
 
-fn fill_connect(o: &mut Object) {
+fn fill_connect(o: &mut JsonObject) {
     if let Some(task) = object(o, "SidecarTask") {
         if let Some(resources) = object(task, "Resources") {
             fill_resources(resources);

@@ -1,16 +1,17 @@
 //! Canonical defaults of tasks.
 
 use super::canonical::{
-    Above, Object, default, drop_empty, fill, fill_each, fill_in, object, objects, restart, text,
+    Above, default, drop_empty, fill, fill_each, fill_in, object, objects, restart, text,
 };
 use super::canonical_service as service;
+use super::value::JsonObject;
 use drover_events::model::{
     Affinity, ChangeScript, Consul, LogConfig, Numa, RequestedDevice, Resources, ScalingPolicy,
     Task, TaskArtifact, TaskCsiPluginConfig, Template, Vault, VolumeMount, WaitConfig,
 };
 use serde_json::{Value as Json, json};
 
-pub(super) fn task(o: &mut Object, above: &Above, group: &str, group_restart: &Object) {
+pub(super) fn task(o: &mut JsonObject, above: &Above, group: &str, group_restart: &JsonObject) {
     fill::<Task>(o);
     let name = text(o, "Name");
     default(o, "Resources", json!({}));
@@ -46,7 +47,7 @@ pub(super) fn task(o: &mut Object, above: &Above, group: &str, group_restart: &O
     }
 }
 
-fn logs(o: &mut Object) {
+fn logs(o: &mut JsonObject) {
     default(o, "LogConfig", json!({}));
     let Some(logs) = object(o, "LogConfig") else {
         return;
@@ -56,7 +57,7 @@ fn logs(o: &mut Object) {
     default(logs, "Disabled", !enabled);
 }
 
-pub(super) fn fill_resources(o: &mut Object) {
+pub(super) fn fill_resources(o: &mut JsonObject) {
     fill::<Resources>(o);
     let cores = o.get("Cores").and_then(Json::as_i64).unwrap_or(0);
     default(o, "CPU", if cores > 0 { 0 } else { 100 });
@@ -67,7 +68,7 @@ pub(super) fn fill_resources(o: &mut Object) {
     fill_in::<Numa>(o, "NUMA");
 }
 
-fn fill_artifact(o: &mut Object) {
+fn fill_artifact(o: &mut JsonObject) {
     fill::<TaskArtifact>(o);
     if o.get("RelativeDest").is_none_or(Json::is_null) {
         let source = text(o, "GetterSource");
@@ -80,7 +81,7 @@ fn fill_artifact(o: &mut Object) {
     drop_empty::<TaskArtifact>(o, |field| field.kind.is_map());
 }
 
-fn fill_template(o: &mut Object) {
+fn fill_template(o: &mut JsonObject) {
     fill::<Template>(o);
     let mode = text(o, "ChangeMode");
     default(

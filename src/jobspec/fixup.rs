@@ -2,17 +2,16 @@
 
 use super::decode::Decoder;
 use super::tree::Block;
+use super::value::JsonObject;
 use drover_events::field::Shape;
-use serde_json::{Map, Value as Json, json};
-
-type Object = Map<String, Json>;
+use serde_json::{Value as Json, json};
 
 /// Runs what a shape needs once its fields are decoded.
 pub(super) fn after(
     decoder: &mut Decoder<'_>,
     shape: &'static Shape,
     block: &Block,
-    out: &mut Object,
+    out: &mut JsonObject,
 ) {
     if let Some(Json::Array(constraints)) = out.get_mut("Constraints") {
         constraints.retain(|c| c["Operand"] != "distinct_hosts" || c["RTarget"] != "false");
@@ -28,14 +27,14 @@ pub(super) fn after(
     }
 }
 
-fn take_list(out: &mut Object, key: &str) -> Vec<Json> {
+fn take_list(out: &mut JsonObject, key: &str) -> Vec<Json> {
     match out.remove(key) {
         Some(Json::Array(items)) => items,
         _ => Vec::new(),
     }
 }
 
-fn job(block: &Block, out: &mut Object) {
+fn job(block: &Block, out: &mut JsonObject) {
     if let Some(label) = block.labels.first() {
         out.entry("ID")
             .or_insert_with(|| Json::String(label.clone()));
@@ -68,7 +67,7 @@ fn job(block: &Block, out: &mut Object) {
 }
 
 /// Gives a vault block to tasks without one, and appends secrets to every task.
-fn hand_down(group: &mut Object, vault: Option<&Json>, secrets: &[Json]) {
+fn hand_down(group: &mut JsonObject, vault: Option<&Json>, secrets: &[Json]) {
     for task in group
         .get_mut("Tasks")
         .and_then(Json::as_array_mut)
@@ -92,7 +91,7 @@ fn hand_down(group: &mut Object, vault: Option<&Json>, secrets: &[Json]) {
     }
 }
 
-fn group(decoder: &mut Decoder<'_>, block: &Block, out: &mut Object) {
+fn group(decoder: &mut Decoder<'_>, block: &Block, out: &mut JsonObject) {
     let (vault, secrets) = (out.remove("@Vault"), take_list(out, "@Secrets"));
     hand_down(out, vault.as_ref(), &secrets);
     let Some(Json::Object(scaling)) = out.get_mut("Scaling") else {
@@ -115,7 +114,7 @@ fn group(decoder: &mut Decoder<'_>, block: &Block, out: &mut Object) {
     }
 }
 
-fn task(decoder: &mut Decoder<'_>, block: &Block, out: &mut Object) {
+fn task(decoder: &mut Decoder<'_>, block: &Block, out: &mut JsonObject) {
     let mut named = Vec::new();
     for identity in take_list(out, "@Identities") {
         match identity.get("Name").and_then(Json::as_str) {
@@ -138,7 +137,7 @@ fn task(decoder: &mut Decoder<'_>, block: &Block, out: &mut Object) {
     task_scaling(decoder, block, out);
 }
 
-fn task_scaling(decoder: &mut Decoder<'_>, block: &Block, out: &mut Object) {
+fn task_scaling(decoder: &mut Decoder<'_>, block: &Block, out: &mut JsonObject) {
     let Some(Json::Array(policies)) = out.get_mut("ScalingPolicies") else {
         return;
     };
@@ -187,7 +186,7 @@ fn task_scaling(decoder: &mut Decoder<'_>, block: &Block, out: &mut Object) {
 }
 
 /// `version = ">= 1"` is operator `version` with that value, and so on.
-fn shorthands(out: &mut Object) {
+fn shorthands(out: &mut JsonObject) {
     for operator in [
         "version",
         "semver",
@@ -204,7 +203,7 @@ fn shorthands(out: &mut Object) {
     out.entry("Operand").or_insert_with(|| "=".into());
 }
 
-fn constraint(out: &mut Object) {
+fn constraint(out: &mut JsonObject) {
     let hosts = out.remove("@distinct_hosts");
     let property = out.remove("@distinct_property");
     match hosts {
@@ -227,7 +226,7 @@ fn constraint(out: &mut Object) {
 }
 
 /// Ports with a fixed number are reserved, the others dynamic; both keep their order.
-fn network(out: &mut Object) {
+fn network(out: &mut JsonObject) {
     let (mut reserved, mut dynamic) = (Vec::new(), Vec::new());
     for port in take_list(out, "@Ports") {
         let fixed = port.get("Value").and_then(Json::as_i64).unwrap_or(0) > 0;

@@ -13,7 +13,7 @@ use serde_json::{Map, Value as Json};
 const SHOWN: usize = 200;
 
 /// Takes what lies below the labels, with the labels.
-type Found<'f> = dyn FnMut(&[String], &Map<String, Json>) + 'f;
+type TakeBody<'f> = dyn FnMut(&[String], &Map<String, Json>) + 'f;
 
 /// Evaluates strings and builds trees from JSON.
 pub(super) struct JsonReader<'a> {
@@ -57,7 +57,7 @@ impl JsonReader<'_> {
             .collect()
     }
 
-    fn peel(&self, json: &Json, left: usize, labels: &[String], out: &mut Found<'_>) {
+    fn peel(&self, json: &Json, left: usize, labels: &[String], out: &mut TakeBody<'_>) {
         match json {
             Json::Array(items) => {
                 for item in items {

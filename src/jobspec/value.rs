@@ -6,6 +6,9 @@
 
 use std::collections::BTreeMap;
 
+/// A JSON object: a block, as the API has it.
+pub(super) type JsonObject = serde_json::Map<String, serde_json::Value>;
+
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Value {
     /// Nothing.

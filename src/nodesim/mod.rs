@@ -21,9 +21,10 @@ use serde::Serialize;
 
 use crate::client::agent::{Client, ClientStart};
 use crate::client::clock::Clock;
-use crate::client::config::{ClientSettings, SharedSettings};
+use crate::client::config::ClientSettings;
 use crate::client::control::Answers;
 use crate::client::journal::NoJournal;
+use crate::config::Shared;
 use crate::rpc::caller::{Caller, Servers};
 use crate::rpc::client::Pool;
 use crate::rpc::duplex::Duplex;
@@ -108,7 +109,7 @@ impl NodeSim {
         let begun = Instant::now();
         let pool = Pool::new(CONNECTIONS);
         let counters = Arc::new(Counters::default());
-        let settings = SharedSettings::new(ClientSettings {
+        let settings = Shared::new(ClientSettings {
             datacenter: options.datacenter.clone(),
             region: "global".into(),
             // Registration at once, and quick retries: what is measured is the servers.

@@ -33,9 +33,7 @@ impl LogWriter {
     }
 }
 
-type Written = Result<WriteResult<TypeConfig>, Fatal<TypeConfig>>;
-
-fn answer(result: Written) -> Result<Response, Refusal> {
+fn answer(result: Result<WriteResult<TypeConfig>, Fatal<TypeConfig>>) -> Result<Response, Refusal> {
     match result {
         Ok(Ok(written)) => Ok(written.response),
         Ok(Err(error)) => {

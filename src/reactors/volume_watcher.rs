@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_events::EventKind;
+use drover_events::model::CsiVolumeKey;
 use drover_projections::key::{Id, Key as _};
 use drover_projections::query::csi;
 use drover_projections::tables::allocs::Allocs;
@@ -37,7 +38,7 @@ use super::each::Each;
 use super::runner::{Activation, Context, Failure, Reactor, Scope};
 use crate::identity::Identity;
 use crate::proposer::Origin;
-use crate::volumes::{Key, PendingRelease, Signs, Volumes};
+use crate::volumes::{PendingRelease, Signs, Volumes};
 
 /// The wait after the first failure of a claim, and the longest.
 const FIRST: Duration = Duration::from_secs(1);
@@ -66,7 +67,7 @@ pub struct VolumeWatcher {
 struct WatcherShared {
     volumes: Arc<Volumes>,
     server: String,
-    desks: Mutex<HashMap<Key, Desk>>,
+    desks: Mutex<HashMap<CsiVolumeKey, Desk>>,
     /// A node or a plugin came, or went: what failed may be possible now.
     chance: Notify,
     /// The wait after the first failure of a claim.
@@ -162,7 +163,7 @@ impl VolumeWatcher {
     }
 
     /// Sees to it that a volume that needs one has a worker, and gives it the cause.
-    fn see_to(&self, key: Key, cause: Option<u64>) -> Result<(), StorageError> {
+    fn see_to(&self, key: CsiVolumeKey, cause: Option<u64>) -> Result<(), StorageError> {
         #[cfg(test)]
         assert!(
             !self.breaks.swap(false, std::sync::atomic::Ordering::AcqRel),
@@ -230,7 +231,7 @@ fn is_chance(change: &Change) -> bool {
 }
 
 /// The volumes with claims.
-fn used(view: &View, each: &mut Each) -> Result<Vec<Key>, StorageError> {
+fn used(view: &View, each: &mut Each) -> Result<Vec<CsiVolumeKey>, StorageError> {
     let mut used = Vec::new();
     for row in view.scan::<CsiVolumes>(Scan::all()) {
         let Some(row) = each.row(row)? else {
@@ -247,9 +248,11 @@ fn used(view: &View, each: &mut Each) -> Result<Vec<Key>, StorageError> {
 
 /// The volumes that a change may have given something to do; `None` where they can no longer be
 /// found: then it may be any volume.
-fn volumes_of(view: &View, change: &Change) -> Result<Option<Vec<Key>>, StorageError> {
+fn volumes_of(view: &View, change: &Change) -> Result<Option<Vec<CsiVolumeKey>>, StorageError> {
     if change.table == CsiVolumes::ID {
-        return Ok(Some(Key::from_bytes(&change.key).into_iter().collect()));
+        return Ok(Some(
+            CsiVolumeKey::from_bytes(&change.key).into_iter().collect(),
+        ));
     }
     if change.table != Allocs::ID {
         return Ok(Some(Vec::new()));
@@ -312,7 +315,7 @@ fn delays(first: Duration) -> impl Iterator<Item = Duration> {
 /// What frees the claims of one volume.
 struct Worker {
     shared: Arc<WatcherShared>,
-    key: Key,
+    key: CsiVolumeKey,
     wake: Arc<Notify>,
     /// One of the claims that it waits for need not be given back any more.
     over: Notify,
@@ -334,7 +337,7 @@ impl Drop for Worker {
 }
 
 impl Worker {
-    fn new(shared: &Arc<WatcherShared>, key: Key, wake: Arc<Notify>) -> Self {
+    fn new(shared: &Arc<WatcherShared>, key: CsiVolumeKey, wake: Arc<Notify>) -> Self {
         Self {
             span: tracing::info_span!("volume", namespace = key.0, volume = key.1),
             shared: Arc::clone(shared),

@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_events::model::Job;
 use drover_events::model::status::{access_mode, host_volume};
+use drover_events::model::{CsiVolumeKey, Job};
 use drover_projections::key::{Id, Key};
 use drover_projections::query::csi;
 use drover_projections::tables::alloc_jobs::AllocJobs;
@@ -21,15 +21,14 @@ use hashbrown::HashMap;
 
 use super::cache::readable;
 use crate::scheduler::cluster::{
-    Cluster, CsiFacts, Holder, HostFacts, JobKey, PluginFacts, VolumeKey, VolumeUse, reaches,
-    uses_of,
+    Cluster, CsiFacts, Holder, HostFacts, PluginFacts, VolumeKey, VolumeUse, reaches, uses_of,
 };
 
 /// A change after which something that waited for a volume may continue.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum VolumeChange {
     /// This CSI volume is new, can be used again, or fewer claims hold it.
-    Volume(JobKey),
+    Volume(CsiVolumeKey),
     /// Volumes of this plugin can be used.
     Plugin(String),
     /// A CSI volume can be reached from elsewhere.

@@ -14,8 +14,8 @@ use tokio::time::sleep_until;
 
 use super::in_doubt::CallStep;
 use super::{
-    ClaimKey, Key, StepError, Volumes, attachment_node, external_node, keeps_attached, or_empty,
-    set_last_error,
+    ClaimKey, CsiVolumeKey, StepError, Volumes, attachment_node, external_node, keeps_attached,
+    or_empty, set_last_error,
 };
 use crate::commands::csi::ClaimVolume;
 use crate::error::Refusal;
@@ -79,7 +79,7 @@ impl Volumes {
     /// Records a claim that is not there; it, and its index.
     async fn takes(
         &self,
-        key: &Key,
+        key: &CsiVolumeKey,
         requested: CsiVolumeClaimed,
         origin: &Origin,
     ) -> Result<(CsiVolumeClaimed, u64), StepError> {

@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 
 use super::in_doubt::PendingCall;
 use super::provision::{key_of, require_same_volume};
-use super::{Key, StepError, Volumes};
+use super::{CsiVolumeKey, StepError, Volumes};
 use crate::commands::csi::NoteGrowth;
 use crate::error::Code;
 use crate::proposer::Origin;
@@ -239,7 +239,7 @@ impl Volumes {
 
     /// Notes that a volume is being made larger, and a node may have a part to do then; which
     /// growth it is, 0 where not every server knows of that.
-    async fn growth_begins(&self, key: &Key, origin: &Origin) -> Result<i64, StepError> {
+    async fn growth_begins(&self, key: &CsiVolumeKey, origin: &Origin) -> Result<i64, StepError> {
         self.growth(key, 0, origin).await?;
         let known = self.load(&self.projections.view(), (&key.0, &key.1))?;
         Ok(known.row.node_expansion)
@@ -248,7 +248,7 @@ impl Volumes {
     /// Notes that of a growth nothing is left to do; the index of that, 0 where there is none.
     pub(super) async fn growth_ends(
         &self,
-        key: &Key,
+        key: &CsiVolumeKey,
         done: i64,
         origin: &Origin,
     ) -> Result<u64, StepError> {
@@ -258,7 +258,12 @@ impl Volumes {
         }
     }
 
-    async fn growth(&self, key: &Key, done: i64, origin: &Origin) -> Result<u64, StepError> {
+    async fn growth(
+        &self,
+        key: &CsiVolumeKey,
+        done: i64,
+        origin: &Origin,
+    ) -> Result<u64, StepError> {
         let command = NoteGrowth {
             namespace: key.0.clone(),
             id: key.1.clone(),

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::{ClaimKey, Key, attachment_node};
+use super::{ClaimKey, CsiVolumeKey, attachment_node};
 
 /// Which call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -197,7 +197,7 @@ impl InDoubtCalls {
     }
 
     /// A call begins that makes a volume so large, in bytes.
-    pub(super) fn record_growth_start(&self, key: &Key, size: i64) -> PendingCall<'_> {
+    pub(super) fn record_growth_start(&self, key: &CsiVolumeKey, size: i64) -> PendingCall<'_> {
         let at = anywhere(key);
         self.known.lock().growing.insert(at.clone());
         self.begun((CallStep::Grow, at), size)
@@ -229,14 +229,14 @@ impl InDoubtCalls {
     }
 
     /// Until when a call that was given up may make a volume larger; none where none does.
-    pub(super) fn growth_in_doubt(&self, key: &Key) -> Option<Instant> {
+    pub(super) fn growth_in_doubt(&self, key: &CsiVolumeKey) -> Option<Instant> {
         let known = self.known.lock();
         let last = known.unanswered.get(&(CallStep::Grow, anywhere(key)))?;
         Some(last.at + self.max_call_age + self.quiet).filter(|until| *until > Instant::now())
     }
 
     /// Waits until no call that was given up may make a volume larger.
-    pub(super) async fn wait_for_growth(&self, key: &Key) {
+    pub(super) async fn wait_for_growth(&self, key: &CsiVolumeKey) {
         loop {
             let mut ended = pin!(self.growth_ended.notified());
             // A growth that ends from here on is noticed.
@@ -252,7 +252,7 @@ impl InDoubtCalls {
     }
 
     /// Whether a volume is being made larger, or may be.
-    pub(super) fn is_growing(&self, key: &Key) -> bool {
+    pub(super) fn is_growing(&self, key: &CsiVolumeKey) -> bool {
         let requested = self.known.lock().growing.contains(&anywhere(key));
         requested || self.growth_in_doubt(key).is_some()
     }
@@ -286,6 +286,6 @@ impl InDoubtCalls {
 }
 
 /// A volume, wherever it is.
-fn anywhere(key: &Key) -> ClaimKey {
+fn anywhere(key: &CsiVolumeKey) -> ClaimKey {
     (key.0.clone(), key.1.clone(), String::new())
 }

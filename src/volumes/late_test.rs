@@ -13,7 +13,7 @@ const ATTACH: &str = "ControllerAttachVolume";
 const DETACH: &str = "ControllerDetachVolume";
 const DELETE: &str = "ControllerDeleteVolume";
 
-fn key() -> Key {
+fn key() -> CsiVolumeKey {
     ("default".to_owned(), "data".to_owned())
 }
 

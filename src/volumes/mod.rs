@@ -65,6 +65,7 @@ use std::time::Duration;
 
 use drover_events::csi::{CsiVolumeClaimed, state};
 use drover_events::gojson::Map;
+use drover_events::model::CsiVolumeKey;
 use drover_projections::query::csi::{self, Volume};
 use drover_projections::tables::csi_plugins::CsiPlugins;
 use drover_projections::tables::csi_volumes::CsiVolumes;
@@ -87,8 +88,6 @@ use crate::rpc::csi::Secrets;
 pub use crate::csi_calls::PluginCallLimits;
 pub use claim::ClaimGrant;
 
-/// A volume: its namespace and its id.
-pub type Key = (String, String);
 /// A claim: the volume's namespace, its id, and the allocation.
 type ClaimKey = (String, String, String);
 
@@ -216,9 +215,9 @@ pub struct Volumes {
     plugin_calls: PluginCalls,
     keyring: Arc<Keyring>,
     /// Held while a volume is claimed or deleted.
-    claim_locks: KeyedLocks<Key>,
+    claim_locks: KeyedLocks<CsiVolumeKey>,
     /// Held while a volume is created, registered, expanded or deleted.
-    provision_locks: KeyedLocks<Key>,
+    provision_locks: KeyedLocks<CsiVolumeKey>,
     /// Held while volumes of a plugin are registered, from the check of their names on.
     plugin_locks: KeyedLocks<String>,
     /// Held while a claim is released.
@@ -341,7 +340,7 @@ impl Volumes {
 
     /// Forgets the errors of claims of volumes other than these: no event reports what changed
     /// while another server led.
-    pub fn forget_others(&self, used: &[Key]) {
+    pub fn forget_others(&self, used: &[CsiVolumeKey]) {
         let used: BTreeSet<(&str, &str)> = used.iter().map(|(of, id)| (&**of, &**id)).collect();
         let mut last_errors = self.last_errors.lock();
         last_errors.retain(|(of, volume, _), _| used.contains(&(of.as_str(), volume.as_str())));

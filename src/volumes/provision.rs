@@ -15,7 +15,7 @@ use futures_util::FutureExt as _;
 use tokio::time::timeout;
 
 use super::grow::Expansions;
-use super::{Key, PageQuery, StepError, Volumes, or_empty};
+use super::{CsiVolumeKey, PageQuery, StepError, Volumes, or_empty};
 use crate::base::keyed_locks::KeyGuard;
 use crate::commands::csi::{
     DeregisterVolumes, RegisterVolumes, has_namespace, removable, validate,
@@ -69,7 +69,7 @@ impl Volumes {
     /// Returns all requested volumes as they are afterwards, and the index of the last write.
     async fn register_and_expand(
         &self,
-        keys: &[Key],
+        keys: &[CsiVolumeKey],
         to_register: Result<Vec<CsiVolume>, StepError>,
         expansions: Expansions<'_>,
     ) -> Result<(Vec<CsiVolume>, u64), StepError> {
@@ -143,7 +143,7 @@ impl Volumes {
     /// It is used, or the plugin does not delete it.
     pub async fn delete(
         &self,
-        key: &Key,
+        key: &CsiVolumeKey,
         secrets: Secrets,
         origin: &Origin,
     ) -> Result<u64, StepError> {
@@ -194,7 +194,7 @@ impl Volumes {
     }
 
     /// Records that a volume is gone at its provider; the index of that.
-    async fn deregister(&self, key: &Key, origin: &Origin) -> Result<u64, StepError> {
+    async fn deregister(&self, key: &CsiVolumeKey, origin: &Origin) -> Result<u64, StepError> {
         let command = DeregisterVolumes {
             namespace: key.0.clone(),
             ids: vec![key.1.clone()],
@@ -371,9 +371,9 @@ impl Volumes {
 
     /// Waits until no other request creates, registers, expands or deletes one of these volumes.
     /// The locks are taken in one order, so that requests cannot deadlock.
-    async fn lock_all(&self, volumes: &[CsiVolume]) -> Vec<KeyGuard<'_, Key>> {
+    async fn lock_all(&self, volumes: &[CsiVolume]) -> Vec<KeyGuard<'_, CsiVolumeKey>> {
         let mut guards = Vec::new();
-        for key in volumes.iter().map(key_of).collect::<BTreeSet<Key>>() {
+        for key in BTreeSet::from_iter(volumes.iter().map(key_of)) {
             guards.push(self.provision_locks.lock(key).await);
         }
         guards
@@ -543,7 +543,7 @@ impl Volumes {
 }
 
 /// Which volume it is.
-pub(super) fn key_of(volume: &CsiVolume) -> Key {
+pub(super) fn key_of(volume: &CsiVolume) -> CsiVolumeKey {
     (volume.namespace.clone(), volume.id.clone())
 }
 

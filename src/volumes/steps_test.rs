@@ -15,7 +15,7 @@ const ATTACH: &str = "ControllerAttachVolume";
 const DETACH: &str = "ControllerDetachVolume";
 const UNMOUNT: &str = "NodeDetachVolume";
 
-fn key(volume: &str) -> Key {
+fn key(volume: &str) -> CsiVolumeKey {
     ("default".to_owned(), volume.to_owned())
 }
 

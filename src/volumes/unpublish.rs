@@ -14,7 +14,7 @@ use tracing::Instrument as _;
 
 use super::in_doubt::CallStep;
 use super::{
-    ClaimKey, DELETION_KEY, Key, PendingRelease, StepError, Volumes, attachment_node,
+    ClaimKey, CsiVolumeKey, DELETION_KEY, PendingRelease, StepError, Volumes, attachment_node,
     external_node, keeps_attached, set_last_error,
 };
 use crate::base::clock::unix_nanos;
@@ -300,7 +300,7 @@ impl Volumes {
     /// There is nothing to detach from the node, or a step cannot be done.
     pub async fn detach(
         &self,
-        key: &Key,
+        key: &CsiVolumeKey,
         (node, force): (&str, bool),
         origin: &Origin,
     ) -> Result<u64, StepError> {
@@ -343,7 +343,7 @@ impl Volumes {
     }
 
     /// Detaches a volume from a node on which no allocation claims it, whatever its plugin knows.
-    async fn detach_unclaimed(&self, key: &Key, node: &str) -> Result<u64, StepError> {
+    async fn detach_unclaimed(&self, key: &CsiVolumeKey, node: &str) -> Result<u64, StepError> {
         let view = self.projections.view();
         let volume = self.load(&view, (&key.0, &key.1))?;
         let plugin = &volume.row.volume.plugin_id;

@@ -3,6 +3,9 @@
 use crate::gojson::{List, Map, Time};
 use crate::model::Allocation;
 
+/// Which CSI volume: its namespace and its id.
+pub type CsiVolumeKey = (String, String);
+
 crate::wire! {
     /// A CSI volume: how it was registered, what its plugin says of it, and who uses it.
     pub struct CsiVolume {

@@ -179,14 +179,14 @@ impl StagedRows {
 
     /// The entries of `rows` or `index` in the order of their keys. `None` is a tombstone: the key
     /// was removed.
-    pub(crate) fn entries(&self, family: Family) -> impl Iterator<Item = Entry<'_>> {
+    pub(crate) fn entries(&self, family: Family) -> impl Iterator<Item = StagedEntry<'_>> {
         let map = self.map(family).into_iter().flatten();
         map.map(|(key, value)| (key.as_slice(), value.as_deref()))
     }
 }
 
 /// A key and its value; `None` is a tombstone: the key was removed.
-pub(crate) type Entry<'a> = (&'a [u8], Option<&'a [u8]>);
+pub(crate) type StagedEntry<'a> = (&'a [u8], Option<&'a [u8]>);
 
 /// Entries of one family in the order in which they were written.
 #[derive(Default)]
@@ -210,7 +210,7 @@ impl StagedRun {
     }
 
     /// The entries in the order of their keys.
-    pub(crate) fn sorted(&self) -> impl Iterator<Item = Entry<'_>> {
+    pub(crate) fn sorted(&self) -> impl Iterator<Item = StagedEntry<'_>> {
         let mut start = (0, 0);
         let mut entries = Vec::with_capacity(self.ends.len());
         for (key, value) in &self.ends {

@@ -84,7 +84,7 @@ pub fn policy_names_of_token(
 /// The policies that are attached to a job, or to a part of it (ACL-15).
 pub fn policies_of_job(
     from: &impl ReadRows,
-    job: super::JobKey<'_>,
+    job: super::JobKeyRef<'_>,
 ) -> QueryResult<Vec<Arc<AclPolicy>>> {
     let scan = Scan::with_key_prefix::<(String, String)>(job);
     from.rows_by::<AclPoliciesByJob>(scan).collect()

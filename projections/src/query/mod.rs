@@ -37,13 +37,13 @@ use crate::tables::scaling_policies::ScalingPoliciesByTarget;
 use crate::tables::services::{ServicesByAlloc, ServicesByNode};
 use crate::tables::variables::{Variables, VariablesByKey};
 
-/// A job's (namespace, id).
-pub type JobKey<'a> = (&'a str, &'a str);
+/// Which job, borrowed: its namespace and its id.
+pub type JobKeyRef<'a> = (&'a str, &'a str);
 
 type QueryResult<T> = Result<T, StorageError>;
 
 /// Whether an allocation of the job is not terminal.
-pub fn has_live_alloc(from: &impl ReadRows, (namespace, id): JobKey<'_>) -> QueryResult<bool> {
+pub fn has_live_alloc(from: &impl ReadRows, (namespace, id): JobKeyRef<'_>) -> QueryResult<bool> {
     let scan = Scan::with_key_prefix::<(String, String)>((namespace, id));
     for row in from.rows::<AllocJobCounts>(scan) {
         if row?.live > 0 {
@@ -54,19 +54,19 @@ pub fn has_live_alloc(from: &impl ReadRows, (namespace, id): JobKey<'_>) -> Quer
 }
 
 /// Whether there is an allocation of the job.
-pub fn has_alloc(from: &impl ReadRows, (namespace, id): JobKey<'_>) -> QueryResult<bool> {
+pub fn has_alloc(from: &impl ReadRows, (namespace, id): JobKeyRef<'_>) -> QueryResult<bool> {
     let scan = Scan::with_key_prefix::<(String, String)>((namespace, id));
     from.any::<AllocJobCounts>(scan)
 }
 
 /// The allocations of a job.
-pub fn allocs_of_job(from: &impl ReadRows, key: JobKey<'_>) -> QueryResult<Vec<Arc<AllocRow>>> {
+pub fn allocs_of_job(from: &impl ReadRows, key: JobKeyRef<'_>) -> QueryResult<Vec<Arc<AllocRow>>> {
     from.rows_by::<AllocsByJob>(Scan::with_key_prefix::<(String, String)>(key))
         .collect()
 }
 
 /// The ids of the allocations of a job that are not terminal.
-pub fn alloc_ids_of_job(from: &impl ReadRows, key: JobKey<'_>) -> QueryResult<Vec<String>> {
+pub fn alloc_ids_of_job(from: &impl ReadRows, key: JobKeyRef<'_>) -> QueryResult<Vec<String>> {
     let rows = allocs_of_job(from, key)?;
     let live = rows.iter().filter(|row| !row.alloc.terminal_status());
     Ok(live.map(|row| row.alloc.id.clone()).collect())
@@ -79,7 +79,7 @@ pub fn live_allocs_of_node(from: &impl ReadRows, node: &str) -> QueryResult<Vec<
 }
 
 /// Whether a deployment of the job is still going on.
-pub fn has_active_deployment(from: &impl ReadRows, key: JobKey<'_>) -> QueryResult<bool> {
+pub fn has_active_deployment(from: &impl ReadRows, key: JobKeyRef<'_>) -> QueryResult<bool> {
     let scan = Scan::with_key_prefix::<(String, String)>(key).reverse();
     for row in from.rows_by::<DeploymentsByJob>(scan) {
         if row?.active() {
@@ -90,7 +90,7 @@ pub fn has_active_deployment(from: &impl ReadRows, key: JobKey<'_>) -> QueryResu
 }
 
 /// The newest deployment of the job that is still going on.
-pub fn active_deployment(from: &impl ReadRows, key: JobKey<'_>) -> QueryResult<Option<String>> {
+pub fn active_deployment(from: &impl ReadRows, key: JobKeyRef<'_>) -> QueryResult<Option<String>> {
     let scan = Scan::with_key_prefix::<(String, String)>(key).reverse();
     for row in from.rows_by::<DeploymentsByJob>(scan) {
         let row = row?;
@@ -104,7 +104,7 @@ pub fn active_deployment(from: &impl ReadRows, key: JobKey<'_>) -> QueryResult<O
 /// Deployments of the job, at most so many, the oldest first.
 pub fn deployments_of_job(
     from: &impl ReadRows,
-    key: JobKey<'_>,
+    key: JobKeyRef<'_>,
     most: usize,
 ) -> QueryResult<Vec<String>> {
     let scan = Scan::with_key_prefix::<(String, String)>(key);
@@ -113,19 +113,22 @@ pub fn deployments_of_job(
 }
 
 /// Whether an evaluation of the job is not terminal.
-pub fn has_open_eval(from: &impl ReadRows, key: JobKey<'_>) -> QueryResult<bool> {
+pub fn has_open_eval(from: &impl ReadRows, key: JobKeyRef<'_>) -> QueryResult<bool> {
     let scan = Scan::with_key_prefix::<(String, String)>(key);
     from.any_by::<EvalsOpenByJob>(scan)
 }
 
 /// Whether there is an evaluation of the job.
-pub fn has_eval(from: &impl ReadRows, key: JobKey<'_>) -> QueryResult<bool> {
+pub fn has_eval(from: &impl ReadRows, key: JobKeyRef<'_>) -> QueryResult<bool> {
     let scan = Scan::with_key_prefix::<(String, String)>(key);
     from.any_by::<EvalsByJob>(scan)
 }
 
 /// The evaluations of the job that wait for capacity.
-pub fn blocked_evals(from: &impl ReadRows, key: JobKey<'_>) -> QueryResult<Vec<Arc<Evaluation>>> {
+pub fn blocked_evals(
+    from: &impl ReadRows,
+    key: JobKeyRef<'_>,
+) -> QueryResult<Vec<Arc<Evaluation>>> {
     let scan = Scan::with_key_prefix::<(String, String)>(key);
     let mut blocked = Vec::new();
     for row in from.rows_by::<EvalsOpenByJob>(scan) {
@@ -168,7 +171,7 @@ pub fn jobs_of_unreadable_evals(view: &View) -> QueryResult<BTreeSet<(String, St
 /// The children of a periodic or parameterized job: their ids begin with its own.
 pub fn children_of_job(
     from: &impl ReadRows,
-    (namespace, id): JobKey<'_>,
+    (namespace, id): JobKeyRef<'_>,
 ) -> QueryResult<Vec<Arc<Job>>> {
     let prefix = Prefix::new().str(namespace).str_prefix(&format!("{id}/"));
     let mut children = Vec::new();
@@ -205,7 +208,7 @@ pub fn page_of_jobs(
 /// The scaling policies of a job's groups.
 pub fn policies_of_job(
     from: &impl ReadRows,
-    key: JobKey<'_>,
+    key: JobKeyRef<'_>,
 ) -> QueryResult<Vec<Arc<ScalingPolicy>>> {
     from.rows_by::<ScalingPoliciesByTarget>(Scan::with_key_prefix::<(String, String)>(key))
         .collect()

@@ -328,7 +328,7 @@ async fn where_nothing_is_kept_a_task_has_a_second_to_end_with_its_agent() {
     let factory = factory(tmp.path());
     factory
         .settings
-        .change(|settings| settings.ephemeral = true);
+        .update(|settings| settings.ephemeral = true);
     let mut given = alloc("service", "mock_driver", json!({"run_for": "1h"}));
     let mut spec = Job::clone(given.job.as_ref().unwrap());
     spec.task_groups[0].tasks[0].kill_timeout = 20_000_000_000;

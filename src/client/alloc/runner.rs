@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use drover_config::Shared;
 use drover_events::model::{
     AllocNetworkStatus, AllocResourceUsage, Allocation, CheckQueryResult, Node,
 };
@@ -24,7 +25,7 @@ use crate::alloc_runner::{
     AllocControl, AllocRunner, AllocRunnerFactory, ControlError, Report, Waits,
 };
 use crate::clock::{Clock, Jitter, SECOND};
-use crate::config::SharedSettings;
+use crate::config::ClientSettings;
 use crate::drivers::exec::{ExecCommand, Wires};
 use crate::drivers::{Registry, RunningTask, TaskError};
 use crate::hooks::alloc::list::AllocHookList;
@@ -40,7 +41,7 @@ use crate::task_events as events;
 /// Makes runners that run tasks with drivers.
 #[derive(Clone)]
 pub struct RunnerFactory {
-    pub settings: SharedSettings,
+    pub settings: Shared<ClientSettings>,
     pub drivers: Registry,
     /// What survives.
     pub journal: Arc<dyn Journal>,

@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use drover_config::Shared;
 use drover_events::model::{Allocation, Job, Node, RestartPolicy, Task, TaskGroup, TaskState};
 use drover_testkit::LONG;
 use parking_lot::Mutex;
@@ -14,7 +15,7 @@ use serde_json::Value;
 use super::runner::RunnerFactory;
 use crate::alloc_runner::{AllocRunner, AllocRunnerFactory, Report};
 use crate::clock::{Clock, Jitter, SECOND};
-use crate::config::{ClientSettings, SharedSettings};
+use crate::config::ClientSettings;
 use crate::drivers::isolated::Exec;
 use crate::drivers::raw_exec::{RawExec, Runs};
 use crate::drivers::{Driver, Registry, mock::Mock};
@@ -37,7 +38,7 @@ pub(crate) fn factory(dir: &Path) -> RunnerFactory {
     let exec = cgroups(dir).map(|cgroups| isolated(dir, cgroups));
     let all = [raw, Arc::new(Mock)].into_iter().chain(exec);
     RunnerFactory {
-        settings: SharedSettings::new(settings),
+        settings: Shared::new(settings),
         drivers: Registry::new(all, &BTreeMap::new()),
         journal: Arc::new(journal),
         services: Arc::default(),
@@ -334,7 +335,7 @@ async fn no_task_has_longer_to_end_than_its_node_gives() {
     let factory = factory(tmp.path());
     let gives = |most: Duration| {
         let settings = &factory.settings;
-        settings.change(|settings| settings.client.max_kill_timeout = most);
+        settings.update(|settings| settings.client.max_kill_timeout = most);
     };
     gives(Duration::from_millis(200));
     let script = "trap '' INT; echo up; while :; do sleep 0.02; done";

@@ -180,13 +180,13 @@ pub fn read(found: impl AsFd) -> Result<File, FileError> {
 }
 
 /// A name in a directory, and what it is; links are not followed.
-pub type Entry = (String, Stat);
+pub type DirEntry = (String, Stat);
 
 /// What lies in a found directory, `most` entries of it at most; whether there are more.
 ///
 /// # Errors
 /// It is no directory, or may not be read.
-pub fn entries(found: impl AsFd, most: usize) -> io::Result<(Vec<Entry>, bool)> {
+pub fn entries(found: impl AsFd, most: usize) -> io::Result<(Vec<DirEntry>, bool)> {
     entries_where(found, most, |_| true)
 }
 
@@ -198,7 +198,7 @@ pub fn entries_where(
     found: impl AsFd,
     most: usize,
     wanted: impl Fn(&[u8]) -> bool,
-) -> io::Result<(Vec<Entry>, bool)> {
+) -> io::Result<(Vec<DirEntry>, bool)> {
     let dir = fs::openat(found, ".", DIRECTORY, Mode::empty())?;
     let mut out = Vec::new();
     for entry in fs::Dir::read_from(&dir)? {

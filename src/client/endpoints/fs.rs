@@ -38,7 +38,7 @@ const LOOKS: usize = 64;
 static TURNS: Semaphore = Semaphore::const_new(LOOKS);
 
 /// The pieces of a file, then `None`; without it the rest could not be read.
-pub type Pieces = mpsc::Receiver<Option<Bytes>>;
+pub type FilePieces = mpsc::Receiver<Option<Bytes>>;
 
 /// Looks at files of an allocation where it may wait for them: whatever a task made of them may
 /// hold the look up for ever, which then costs its allocation one of its turns and no other
@@ -132,7 +132,7 @@ pub async fn read(
     path: &str,
     offset: u64,
     limit: Option<u64>,
-) -> Result<(Pieces, &'static str), Refusal> {
+) -> Result<(FilePieces, &'static str), Refusal> {
     let runner = runner(client, alloc)?;
     let dir = control(&runner)?.dir().clone();
     let path = path.to_owned();

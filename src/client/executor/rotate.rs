@@ -154,7 +154,7 @@ pub fn log_indexes(dir: impl AsFd, name: &str) -> io::Result<Vec<u64>> {
         rest.is_some_and(|rest| rest.starts_with(b"."))
     };
     let (all, _) = beneath::entries_where(dir, ENTRIES, mine)?;
-    let number = |(file, stat): &beneath::Entry| {
+    let number = |(file, stat): &beneath::DirEntry| {
         let text = file.strip_prefix(name)?.strip_prefix('.')?;
         let number: u64 = text.parse().ok()?;
         let ours = number < GREATEST && text == number.to_string();

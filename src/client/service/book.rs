@@ -6,8 +6,8 @@ use drover_events::model::ServiceRegistration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-/// (namespace, id)
-pub(crate) type Key = (String, String);
+/// Which registration of a service: its namespace and its id.
+pub(crate) type RegistrationKey = (String, String);
 
 /// What should be registered, and what was reported.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ pub struct Book {
 #[derive(Debug, Default)]
 struct Pages {
     wanted: BTreeMap<String, Vec<ServiceRegistration>>,
-    reported: BTreeMap<Key, ServiceRegistration>,
+    reported: BTreeMap<RegistrationKey, ServiceRegistration>,
     /// Allocations that reported what they offer; true where the servers know that it is all.
     whole: BTreeMap<String, bool>,
 }
@@ -28,7 +28,7 @@ struct Pages {
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Difference {
     pub(crate) new: Vec<ServiceRegistration>,
-    pub(crate) gone: Vec<Key>,
+    pub(crate) gone: Vec<RegistrationKey>,
     /// Allocations all of whose services are among the new ones: whatever else the servers show of
     /// them goes.
     pub(crate) whole: Vec<String>,
@@ -132,12 +132,12 @@ impl Book {
     }
 
     /// The servers know that it is gone.
-    pub(crate) fn was_removed(&self, key: &Key) {
+    pub(crate) fn was_removed(&self, key: &RegistrationKey) {
         self.pages.lock().reported.remove(key);
     }
 }
 
-fn key(service: &ServiceRegistration) -> Key {
+fn key(service: &ServiceRegistration) -> RegistrationKey {
     (service.namespace.clone(), service.id.clone())
 }
 

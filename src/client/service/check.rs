@@ -100,7 +100,7 @@ pub async fn look(probe: &Probe, now: i64) -> CheckQueryResult {
 }
 
 /// Code and output, good or bad.
-type Found = Result<(i64, String), (i64, String)>;
+type ProbeResult = Result<(i64, String), (i64, String)>;
 
 async fn connect(probe: &Probe) -> Result<TcpStream, (i64, String)> {
     let port = u16::try_from(probe.port).unwrap_or(0);
@@ -109,12 +109,12 @@ async fn connect(probe: &Probe) -> Result<TcpStream, (i64, String)> {
         .map_err(|e| (0, format!("dial tcp {}:{port}: {e}", probe.host)))
 }
 
-async fn open(probe: &Probe) -> Found {
+async fn open(probe: &Probe) -> ProbeResult {
     connect(probe).await?;
     Ok((0, "nomad: tcp ok".to_owned()))
 }
 
-async fn page(probe: &Probe) -> Found {
+async fn page(probe: &Probe) -> ProbeResult {
     let failed = |why: String| (0_i64, format!("nomad: {why}"));
     let request = request(probe).map_err(failed)?;
     let stream = connect(probe).await?;

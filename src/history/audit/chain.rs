@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use drover_events::EventKind;
+use drover_events::model::JobKey;
 use drover_projections::changes::{Change, Operation};
 use drover_projections::key::{Id, Key};
 use drover_projections::tables::allocs::AllocsByEval;
@@ -11,7 +12,7 @@ use drover_projections::tables::{Allocs, Deployments, Evals, Jobs};
 use drover_projections::{StorageError, Table};
 
 use super::object::RowKey;
-use super::updates_by_cause::{JobKey, UpdatesByCause};
+use super::updates_by_cause::UpdatesByCause;
 use super::{AuditError, Trail};
 
 /// Events of one chain at most.

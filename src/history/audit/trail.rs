@@ -59,13 +59,13 @@ pub type Sees<'a> = &'a dyn Fn(&Change) -> bool;
 /// read once and not once for each of its rows.
 #[derive(Default)]
 pub(super) struct Shown {
-    events: HashMap<u64, Rows>,
+    events: HashMap<u64, RowVisibility>,
     held: usize,
     read: usize,
 }
 
 /// A row of a table by its key; whether it may be seen.
-type Rows = HashMap<(u16, Vec<u8>), bool>;
+type RowVisibility = HashMap<(u16, Vec<u8>), bool>;
 
 impl Shown {
     /// How many changes were read.
@@ -73,7 +73,12 @@ impl Shown {
         self.read
     }
 
-    fn rows(&mut self, trail: &Trail<'_>, sees: Sees<'_>, at: u64) -> Result<&Rows, AuditError> {
+    fn rows(
+        &mut self,
+        trail: &Trail<'_>,
+        sees: Sees<'_>,
+        at: u64,
+    ) -> Result<&RowVisibility, AuditError> {
         if self.held > CHANGES && !self.events.contains_key(&at) {
             (self.events, self.held) = (HashMap::new(), 0);
         }
@@ -83,7 +88,7 @@ impl Shown {
                 let changes = trail.all_changes(at)?;
                 self.held += changes.len() + 1;
                 self.read += changes.len();
-                let mut rows = Rows::new();
+                let mut rows = RowVisibility::new();
                 for change in changes {
                     let seen = sees(&change);
                     rows.entry((change.table, change.key)).or_insert(seen);

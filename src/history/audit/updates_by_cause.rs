@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_events::model::Evaluation;
+use drover_events::model::{Evaluation, JobKey};
 use drover_events::{Event, Recorded};
 use drover_projections::changes::Change;
 use drover_projections::key::{Id, Key};
@@ -16,9 +16,6 @@ use drover_projections::{StorageError, Table, View};
 
 use super::object::RowKey;
 use super::{AuditError, Trail};
-
-/// A job: namespace and id.
-pub(super) type JobKey = (String, String);
 
 /// The updates of an event that followed from several others, by the index of their cause.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

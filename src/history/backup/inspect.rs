@@ -47,7 +47,7 @@ pub struct Inspection {
 }
 
 /// A part that is kept in memory, written elsewhere, or only hashed.
-type Sink = Box<dyn Write>;
+type PartWriter = Box<dyn Write>;
 
 /// A part whose bytes are wanted.
 #[derive(Clone, Default)]
@@ -87,7 +87,7 @@ impl CapturedPart {
 }
 
 /// Writes to two places.
-struct Both(CapturedPart, Sink);
+struct Both(CapturedPart, PartWriter);
 
 impl Write for Both {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -186,7 +186,7 @@ pub fn lay_out(
 
 /// Makes a file for a part. Whether the whole part fits was looked at, but others write to the disk
 /// too while it comes in.
-fn create(path: &Path, reserve: &DiskReserve) -> io::Result<Sink> {
+fn create(path: &Path, reserve: &DiskReserve) -> io::Result<PartWriter> {
     if let Some(dir) = path.parent() {
         fs::create_dir_all(dir)?;
     }

@@ -39,7 +39,7 @@ struct DecisionPart {
 }
 
 /// Parts of one sort, by the ids of what they are about.
-type Parts = BTreeMap<String, DecisionPart>;
+type DecisionParts = BTreeMap<String, DecisionPart>;
 
 fn part<T: serde::Serialize>(
     id: &str,
@@ -84,7 +84,13 @@ pub(super) fn compare(
 impl Comparison {
     /// Compares parts of one sort; answers the names of those that were decided and not committed,
     /// where not all of them must have been.
-    fn lay(&mut self, what: &str, committed: Parts, mut decided: Parts, all: bool) -> Vec<String> {
+    fn lay(
+        &mut self,
+        what: &str,
+        committed: DecisionParts,
+        mut decided: DecisionParts,
+        all: bool,
+    ) -> Vec<String> {
         for (id, was) in committed {
             self.compared += 1;
             let how = match decided.remove(&id) {

@@ -215,7 +215,7 @@ fn limit(request: &Request) -> Result<Option<u64>, Refusal> {
 }
 
 /// A file, sent as fast as it is taken.
-fn whole((pieces, kind): (fs::Pieces, &'static str)) -> Answer {
+fn whole((pieces, kind): (fs::FilePieces, &'static str)) -> Answer {
     Answer::of(kind, Body::whole(pieces))
 }
 

@@ -80,9 +80,10 @@ impl<R: Serialize> Serialize for WithoutSecrets<R> {
     }
 }
 
-type Payload = Box<dyn Shown>;
+/// What an event of the stream shows of a change.
+type StreamPayload = Box<dyn Shown>;
 
-fn boxed<P: Shown + 'static>(payload: P) -> Payload {
+fn boxed<P: Shown + 'static>(payload: P) -> StreamPayload {
     Box::new(payload)
 }
 
@@ -90,7 +91,7 @@ fn boxed<P: Shown + 'static>(payload: P) -> Payload {
 ///
 /// # Errors
 /// When the row cannot be read.
-pub(super) fn payload(view: &View, change: &Change) -> Result<Option<Payload>, Refusal> {
+pub(super) fn payload(view: &View, change: &Change) -> Result<Option<StreamPayload>, Refusal> {
     let deleted = match change.operation {
         Operation::Put => false,
         Operation::Delete => true,
@@ -121,7 +122,7 @@ pub(super) fn payload(view: &View, change: &Change) -> Result<Option<Payload>, R
     }
 }
 
-fn of_allocation(alloc: Allocation) -> Payload {
+fn of_allocation(alloc: Allocation) -> StreamPayload {
     let timeout = alloc.ran_too_long();
     let timeout_reason = match timeout {
         true => Allocation::RAN_TOO_LONG,
@@ -144,14 +145,14 @@ struct At<'a> {
 impl At<'_> {
     fn row<T: Table>(
         &self,
-        show: impl FnOnce(T::Row) -> Payload,
-    ) -> Result<Option<Payload>, Refusal> {
+        show: impl FnOnce(T::Row) -> StreamPayload,
+    ) -> Result<Option<StreamPayload>, Refusal> {
         let row = self.view.get_at_encoded::<T>(&self.change.key, self.index);
         Ok(row.map_err(storage)?.map(show))
     }
 
     /// The whole node, without its secret.
-    fn node(&self) -> Result<Option<Payload>, Refusal> {
+    fn node(&self) -> Result<Option<StreamPayload>, Refusal> {
         let id = Id::new(self.change.stream_keys.first().cloned().unwrap_or_default());
         let row = query::node_at(self.view, &id, self.index).map_err(storage)?;
         let row = row.map(WithoutSecrets);
@@ -159,7 +160,7 @@ impl At<'_> {
     }
 
     /// Access control and volumes.
-    fn rest(&self) -> Result<Option<Payload>, Refusal> {
+    fn rest(&self) -> Result<Option<StreamPayload>, Refusal> {
         match self.change.table {
             acl_tokens::AclTokens::ID => self.row::<acl_tokens::AclTokens>(|row| {
                 let row = WithoutSecrets(row.token);
@@ -194,7 +195,7 @@ impl At<'_> {
 }
 
 /// The empty payload of a topic of Nomad's, for filters to be tried on.
-pub(super) fn sample(topic: Topic) -> Option<Payload> {
+pub(super) fn sample(topic: Topic) -> Option<StreamPayload> {
     type Row<T> = <T as Table>::Row;
     Some(match topic {
         Topic::Job => boxed(OfJob::<Row<jobs::Jobs>>::default()),

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use drover_events::model::status::{JobType, client, desired, job_type, trigger};
-use drover_events::model::{DesiredTransition, DrainStrategy, Evaluation, Job, Node};
+use drover_events::model::{DesiredTransition, DrainStrategy, Evaluation, Job, JobKey, Node};
 use drover_projections::tables::alloc_jobs::AllocJobs;
 use drover_projections::tables::allocs::{AllocRow, AllocsByNode};
 use drover_projections::tables::jobs::Jobs;
@@ -127,8 +127,6 @@ struct Round {
     /// What was marked, by job and node.
     individual: BTreeMap<(JobKey, String), DrainAllocs>,
 }
-
-type JobKey = (String, String);
 
 impl Round {
     fn node(

@@ -221,16 +221,16 @@ impl LogSource {
     }
 }
 
-type Found = Result<Vec<Change>, drover_projections::StorageError>;
+type FoundChanges = Result<Vec<Change>, drover_projections::StorageError>;
 
 /// The changes found are of an event before `index`.
-fn behind(found: &Found, index: u64) -> bool {
+fn behind(found: &FoundChanges, index: u64) -> bool {
     let first = found.as_ref().ok().and_then(|changes| changes.first());
     first.is_some_and(|change| change.index < index)
 }
 
 /// The changes found are of an event after `index`.
-fn ahead(found: &Found, index: u64) -> bool {
+fn ahead(found: &FoundChanges, index: u64) -> bool {
     let first = found.as_ref().ok().and_then(|changes| changes.first());
     first.is_some_and(|change| change.index > index)
 }

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_events::model::Job;
+use drover_events::model::{Job, JobKey};
 use drover_projections::tables::jobs::{Jobs, JobsPeriodic};
 use drover_projections::tables::periodic_launches::PeriodicLaunches;
 use drover_projections::{
@@ -40,9 +40,6 @@ const AT_ONCE: usize = 32;
 pub struct PeriodicDispatcher {
     known: Mutex<LaunchCache>,
 }
-
-/// Namespace and id.
-type JobKey = (String, String);
 
 /// When which job is due: a cache of the view.
 #[derive(Clone, Debug, Default)]

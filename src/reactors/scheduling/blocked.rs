@@ -10,14 +10,12 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_events::model::Evaluation;
 use drover_events::model::status::trigger;
+use drover_events::model::{Evaluation, JobKey};
 
 use super::broker::SHOWN;
 use crate::scheduler::feasible::{WaitsFor, waits_for};
 use crate::scheduling_view::volume_cache::VolumeChange;
-
-type JobKey = (String, String);
 
 /// What the tracker holds, in numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

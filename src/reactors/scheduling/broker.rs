@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use drover_events::gojson::Time;
-use drover_events::model::Evaluation;
+use drover_events::model::{Evaluation, JobKey};
 
 use crate::telemetry::milliseconds;
 
@@ -54,7 +54,6 @@ pub enum BrokerError {
     WrongToken,
 }
 
-type JobKey = (String, String);
 /// Higher priority first, then the oldest.
 type ReadyKey = (Reverse<i64>, u64, String);
 /// Higher priority first, then the newest.

@@ -27,8 +27,8 @@ pub use usage::{
     Demand, Phase, Special, Usage, demand, demand_of, device_key, phase, takes_resources,
 };
 pub use volumes::{
-    CsiFacts, Denied, GroupClaim, Holder, HostFacts, JobKey, PluginFacts, VolumeKey, VolumeUse,
-    Volumes, reaches, uses_of, uses_of_alloc,
+    CsiFacts, Denied, GroupClaim, Holder, HostFacts, PluginFacts, VolumeKey, VolumeUse, Volumes,
+    reaches, uses_of, uses_of_alloc,
 };
 
 const CHUNK: usize = 64;

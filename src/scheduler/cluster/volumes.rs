@@ -10,12 +10,9 @@ use std::sync::Arc;
 use drover_events::csi::has_capacity;
 use drover_events::model::status::{VolumeType, access_mode};
 use drover_events::model::{
-    Allocation, CsiTopology, HostVolumeCapability, TaskGroup, VolumeRequest,
+    Allocation, CsiTopology, HostVolumeCapability, JobKey, TaskGroup, VolumeRequest,
 };
 use imbl::{OrdMap, OrdSet};
-
-/// A job: its namespace and its id.
-pub type JobKey = (String, String);
 
 /// Which volume.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -6,7 +6,7 @@ use drover_events::model::FieldDiff;
 use drover_events::model::status::diff;
 use serde_json::Value;
 
-use super::Object;
+use super::JsonObject;
 use super::shape::DiffShape;
 
 /// What happened to something.
@@ -74,15 +74,15 @@ pub(super) fn field(kind: DiffKind, name: &str, old: &str, new: &str) -> FieldDi
 
 /// The plain fields of two objects, by name.
 pub(super) fn fields(
-    old: Option<&Object>,
-    new: Option<&Object>,
+    old: Option<&JsonObject>,
+    new: Option<&JsonObject>,
     shape: &DiffShape,
     context: bool,
 ) -> Vec<FieldDiff> {
     compare(&plain(old, shape), &plain(new, shape), context)
 }
 
-fn plain(object: Option<&Object>, shape: &DiffShape) -> BTreeMap<String, String> {
+fn plain(object: Option<&JsonObject>, shape: &DiffShape) -> BTreeMap<String, String> {
     let mut flat = BTreeMap::new();
     for (name, value) in object.into_iter().flatten() {
         if shape.left_out.contains(&name.as_str()) {

@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use fields::{DiffKind, fields, kind_of};
 
-type Object = serde_json::Map<String, Value>;
+type JsonObject = serde_json::Map<String, Value>;
 
 /// What differs between two versions; `None` is a job that is not there. With `context`, fields
 /// that did not change are listed as well.
@@ -57,11 +57,11 @@ fn value_of(job: &Job) -> Value {
     serde_json::to_value(job).unwrap_or(Value::Null)
 }
 
-fn object(value: Option<&Value>) -> Option<&Object> {
+fn object(value: Option<&Value>) -> Option<&JsonObject> {
     value.and_then(Value::as_object)
 }
 
-fn by_name<'a>(of: Option<&'a Object>, key: &str) -> BTreeMap<&'a str, &'a Object> {
+fn by_name<'a>(of: Option<&'a JsonObject>, key: &str) -> BTreeMap<&'a str, &'a JsonObject> {
     let list = of.and_then(|o| o.get(key)).and_then(Value::as_array);
     let named = list.into_iter().flatten().filter_map(|item| {
         let item = item.as_object()?;
@@ -70,7 +70,7 @@ fn by_name<'a>(of: Option<&'a Object>, key: &str) -> BTreeMap<&'a str, &'a Objec
     named.collect()
 }
 
-fn groups(old: Option<&Object>, new: Option<&Object>, context: bool) -> Vec<TaskGroupDiff> {
+fn groups(old: Option<&JsonObject>, new: Option<&JsonObject>, context: bool) -> Vec<TaskGroupDiff> {
     let (old, new) = (by_name(old, "TaskGroups"), by_name(new, "TaskGroups"));
     let names: std::collections::BTreeSet<&str> = old.keys().chain(new.keys()).copied().collect();
     let pairs = names
@@ -98,7 +98,7 @@ fn groups(old: Option<&Object>, new: Option<&Object>, context: bool) -> Vec<Task
         .collect()
 }
 
-fn tasks(old: Option<&Object>, new: Option<&Object>, context: bool) -> Vec<TaskDiff> {
+fn tasks(old: Option<&JsonObject>, new: Option<&JsonObject>, context: bool) -> Vec<TaskDiff> {
     let (old, new) = (by_name(old, "Tasks"), by_name(new, "Tasks"));
     let names: std::collections::BTreeSet<&str> = old.keys().chain(new.keys()).copied().collect();
     let pairs = names
@@ -125,8 +125,8 @@ fn tasks(old: Option<&Object>, new: Option<&Object>, context: bool) -> Vec<TaskD
 
 /// The objects inside two objects that differ, in the order of the shape's table.
 fn objects(
-    old: Option<&Object>,
-    new: Option<&Object>,
+    old: Option<&JsonObject>,
+    new: Option<&JsonObject>,
     shape: &shape::DiffShape,
     context: bool,
 ) -> Vec<ObjectDiff> {
@@ -146,8 +146,8 @@ fn objects(
 }
 
 fn one(
-    old: Option<&Object>,
-    new: Option<&Object>,
+    old: Option<&JsonObject>,
+    new: Option<&JsonObject>,
     part: &shape::DiffPart,
     context: bool,
 ) -> Option<ObjectDiff> {
@@ -205,7 +205,7 @@ fn strings(
     })
 }
 
-fn list(value: Option<&Value>) -> Vec<&Object> {
+fn list(value: Option<&Value>) -> Vec<&JsonObject> {
     let list = value.and_then(Value::as_array).into_iter().flatten();
     list.filter_map(Value::as_object).collect()
 }
@@ -232,9 +232,10 @@ fn named(
     part: &shape::DiffPart,
     context: bool,
 ) -> Vec<ObjectDiff> {
-    let key =
-        |item: &Object| -> String { item.get("Name").map(Value::to_string).unwrap_or_default() };
-    let of = |value: Option<&'_ Value>| -> BTreeMap<String, Object> {
+    let key = |item: &JsonObject| -> String {
+        item.get("Name").map(Value::to_string).unwrap_or_default()
+    };
+    let of = |value: Option<&'_ Value>| -> BTreeMap<String, JsonObject> {
         match value {
             Some(Value::Object(map)) => map
                 .iter()

@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use drover_events::model::status::{access_mode, attachment_mode, volume_type};
-use drover_events::model::{ClientHostVolumeConfig, Node, TaskGroup, VolumeRequest};
+use drover_events::model::{ClientHostVolumeConfig, JobKey, Node, TaskGroup, VolumeRequest};
 
 use crate::cluster::{
-    CsiFacts, Denied, HostFacts, JobKey, VolumeKey, VolumeUse, Volumes, reaches, uses_of,
+    CsiFacts, Denied, HostFacts, VolumeKey, VolumeUse, Volumes, reaches, uses_of,
 };
 
 /// What is said of a node without a volume that would do.

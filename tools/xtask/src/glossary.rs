@@ -171,12 +171,13 @@ fn count(file: &File, lines: &[&str], types: &mut BTreeMap<String, Vec<String>>)
         return;
     }
     let test = lexer::test_lines(lines);
+    let within = within_impls(lines);
     for (number, line) in lines
         .iter()
         .enumerate()
         .filter(|(number, _)| !test[*number])
     {
-        let Some(name) = defined(line) else {
+        let Some(name) = defined(line, within[number]) else {
             continue;
         };
         let is_command = name == "Verb" || name.ends_with("Args");
@@ -187,18 +188,54 @@ fn count(file: &File, lines: &[&str], types: &mut BTreeMap<String, Vec<String>>)
     }
 }
 
-/// The name of the structure, enum or trait that a line defines.
-fn defined(line: &str) -> Option<&str> {
-    let code = line.trim();
-    let code = match code.strip_prefix("pub") {
-        Some(rest) if rest.starts_with('(') => rest.split_once(") ")?.1,
-        Some(rest) => rest.trim_start(),
-        None => code,
-    };
-    let kinds = ["struct ", "enum ", "trait "];
-    let name = kinds.iter().find_map(|kind| code.strip_prefix(kind))?;
+/// The name of the structure, enum, trait or alias that a line defines. What an impl or a trait has
+/// as `type` is no alias: its name is another's, and may be had by as many as like.
+fn defined(line: &str, is_within_impl: bool) -> Option<&str> {
+    let code = without_visibility(line);
+    let kinds = ["struct ", "enum ", "trait "].into_iter();
+    let mut kinds = kinds.chain((!is_within_impl).then_some("type "));
+    let name = kinds.find_map(|kind| code.strip_prefix(kind))?;
     let name = name.split(|c| !is_in_name(c)).next()?;
     (!name.is_empty()).then_some(name)
+}
+
+/// What a line has behind `pub` and whom that is for.
+fn without_visibility(line: &str) -> &str {
+    let code = line.trim();
+    match code.strip_prefix("pub") {
+        Some(rest) if rest.starts_with('(') => rest.split_once(") ").map_or(code, |(_, rest)| rest),
+        Some(rest) => rest.trim_start(),
+        None => code,
+    }
+}
+
+/// Which lines (from 0) belong to an impl or a trait.
+fn within_impls(lines: &[&str]) -> Vec<bool> {
+    let mut depth = 0_usize;
+    // How deep the outermost one lies that is not closed yet. Its end is found by braces alone: a
+    // semicolon may stand before the first of them, as in `impl From<[u8; 4]> for A`.
+    let mut outermost = None;
+    let each = lines.iter().map(|line| {
+        let code = without_visibility(line);
+        let code = code.strip_prefix("unsafe ").unwrap_or(code);
+        let mut kinds = ["impl ", "impl<", "trait "].iter();
+        if kinds.any(|kind| code.starts_with(kind)) {
+            outermost = outermost.or(Some(depth));
+        }
+        let is_within = outermost.is_some();
+        for byte in line.bytes() {
+            match byte {
+                b'{' => depth += 1,
+                b'}' => {
+                    depth = depth.saturating_sub(1);
+                    outermost = outermost.filter(|outermost| *outermost != depth);
+                }
+                _ => {}
+            }
+        }
+        is_within
+    });
+    each.collect()
 }
 
 #[cfg(test)]
@@ -283,6 +320,31 @@ mod tests {
             ("src/cli/b.rs", four.replace(" A", " Verb")),
         ] {
             assert_eq!(found(path, &text), Vec::<String>::new(), "{path}");
+        }
+    }
+
+    #[test]
+    fn aliases_are_counted_and_associated_types_are_not() {
+        let three = "struct A;\nenum A {}\npub(crate) trait A {}\n";
+        for alias in [
+            "type A = u8;\n",
+            "pub(in crate::a) type A<T> = Vec<T>;\n",
+            "fn f() {\n    type A = u8;\n}\n",
+            "impl B for C {\n    type A = u8;\n}\ntype A = u8;\n",
+            "impl B for C {}\ntype A = u8;\n",
+        ] {
+            let text = format!("{three}{alias}");
+            assert_eq!(found("src/b.rs", &text).len(), 1, "{alias}");
+        }
+        for associated in [
+            "impl B for C {\n    fn f() {}\n    type A = u8;\n}\n",
+            "unsafe impl B for [u8; 4] {\n    type A = u8;\n}\n",
+            "impl<T> B\nfor C<T>\nwhere\n    T: D,\n{\n    type A = u8;\n}\n",
+            "mod b {\n    impl B for C {\n        type A = u8;\n    }\n}\n",
+            "pub trait B {\n    type A: C;\n}\n",
+        ] {
+            let text = format!("{three}{associated}");
+            assert_eq!(found("src/b.rs", &text), Vec::<String>::new(), "{text}");
         }
     }
 }

@@ -6,6 +6,9 @@ use crate::model::{
     Affinity, Constraint, MigrateStrategy, ReschedulePolicy, Secret, Spread, Task, TaskGroup, Vault,
 };
 
+/// Which job: its namespace and its id.
+pub type JobKey = (String, String);
+
 crate::wire! {
     /// A job: the unit users submit, update and stop.
     pub struct Job = "job" {

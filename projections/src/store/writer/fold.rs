@@ -232,7 +232,7 @@ impl Fold {
             rows: staged_rows,
             write_only,
         } = &self.staged;
-        let files = |family, entries: &mut dyn Iterator<Item = staged::Entry<'_>>| {
+        let files = |family, entries: &mut dyn Iterator<Item = staged::StagedEntry<'_>>| {
             write_family(db, (family, entries), staging, generation)
         };
         let rest = || -> Result<Vec<Vec<FileManifest>>, StorageError> {
@@ -292,7 +292,7 @@ impl PutEntries for Nothing {
 /// Writes the entries of a family into files of a bounded size.
 fn write_family(
     db: &Database,
-    (family, entries): (Family, &mut dyn Iterator<Item = staged::Entry<'_>>),
+    (family, entries): (Family, &mut dyn Iterator<Item = staged::StagedEntry<'_>>),
     dir: &Path,
     generation: u64,
 ) -> Result<Vec<FileManifest>, StorageError> {

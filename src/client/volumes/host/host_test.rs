@@ -10,7 +10,6 @@ use futures_util::FutureExt;
 
 use super::make::undoing;
 use super::*;
-use crate::config::ClientSettings;
 use crate::journal::LogJournal;
 use drover_config::HostVolume;
 use drover_rpc::host_volume::{
@@ -82,7 +81,7 @@ impl Users for Arc<Used> {
 pub(super) struct World {
     pub(super) tmp: tempfile::TempDir,
     pub(super) node: Arc<Mutex<Arc<Node>>>,
-    pub(super) settings: SharedSettings,
+    pub(super) settings: Shared<ClientSettings>,
 }
 
 impl World {
@@ -112,7 +111,7 @@ impl World {
         Self {
             tmp,
             node: Arc::new(Mutex::new(Arc::new(node))),
-            settings: SharedSettings::new(settings),
+            settings: Shared::new(settings),
         }
     }
 

@@ -39,9 +39,10 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{sleep, timeout};
 
-use crate::config::SharedSettings;
+use crate::config::ClientSettings;
 use crate::journal::Journal;
 use drover_base::keyed_locks::KeyedLocks;
+use drover_config::Shared;
 pub(crate) use hook::named;
 use keep::{JournaledVolume, kept};
 use plugin::Plugins;
@@ -74,7 +75,7 @@ struct NodeVolume {
 
 /// The volumes of this node.
 pub struct HostVolumes {
-    settings: SharedSettings,
+    settings: Shared<ClientSettings>,
     journal: Arc<dyn Journal>,
     node: Arc<Mutex<Arc<Node>>>,
     plugins: Plugins,
@@ -94,7 +95,7 @@ pub struct HostVolumes {
 impl HostVolumes {
     /// What a client with these settings has: volumes of a former agent are offered again.
     pub fn restore(
-        settings: &SharedSettings,
+        settings: &Shared<ClientSettings>,
         node: &Arc<Mutex<Arc<Node>>>,
         journal: &Arc<dyn Journal>,
     ) -> Arc<Self> {
