@@ -9,6 +9,7 @@ mod parse;
 mod path;
 mod plan;
 mod read;
+mod ready_list;
 mod scale;
 pub(super) mod shapes;
 pub(super) mod statuses;
@@ -23,7 +24,7 @@ mod calls_test;
 #[cfg(test)]
 mod statuses_test;
 
-pub(super) use list::{list, list_of, near_list, stub};
+pub(super) use list::{list, list_of, near_list};
 pub(super) use parse::{PARSE, parse, validate};
 #[cfg(test)]
 pub(super) use path::watched;
