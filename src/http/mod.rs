@@ -38,6 +38,7 @@ mod front;
 mod gate;
 pub mod gzip;
 mod ignored;
+mod job_path;
 mod jobs;
 mod list;
 mod log;

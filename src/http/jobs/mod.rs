@@ -1,7 +1,6 @@
 //! Jobs.
 //!
-//! A job's id may hold slashes, so everything under `/v1/job/` is one route: the id is what stands
-//! before one of the known endings, tried in Nomad's order.
+//! Everything under `/v1/job/` is one route (`src/http/job_path.rs`), found by `path.rs`.
 
 pub(super) mod children;
 mod list;
@@ -28,6 +27,6 @@ pub(super) use list::{list, list_of, near_list};
 pub(super) use parse::{PARSE, parse, validate};
 #[cfg(test)]
 pub(super) use path::watched;
-pub(super) use path::{ROUTE, job_id, listed, route, route_of};
+pub(super) use path::{job_id, listed, route};
 pub(super) use shapes::*;
 pub(super) use write::{REGISTER, register};
