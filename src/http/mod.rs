@@ -51,6 +51,7 @@ mod nodes;
 mod operator;
 mod past;
 mod pending_read;
+mod permit;
 mod pieces;
 mod pretty;
 mod projections;

@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 
 use super::form::Form;
 use super::page::{Clouds, Needs, StreamPage};
-use super::permit::Permit;
 use super::report::{PastWalk, Subscription};
 use super::selection::Selection;
 use super::stream_test::{empty_log, node};
 use super::walk::WalkSource;
 use crate::acl::Acl;
 use crate::http::harness::{Given, Harness};
+use crate::http::permit::Permit;
 use crate::http::query::Query;
 use crate::proposer::Origin;
 use crate::reactors::testing::Direct;
