@@ -101,7 +101,7 @@ async fn what_is_too_big_leaves_nothing_in_the_page_before_it() {
         cloud_events_without_hashes: true,
         ..Needs::default()
     };
-    let clouds = h.api.stream.clouds(log.epoch().id);
+    let clouds = h.publisher.clouds(log.epoch().id);
     let rendered = |range: (u64, u64)| {
         let source = WalkSource { view: &view, log };
         StreamPage::render(source, range, needs, &clouds).unwrap()
