@@ -111,9 +111,8 @@ impl World {
         }
         drop(view);
         let api = Api::of(&server, Settings::default());
-        let visitors = Visitors::new(None, 1_000);
         let routes = router(Arc::new(api), Arc::default());
-        let web = Forwarded::new(routes, visitors, CancellationToken::new());
+        let web = Forwarded::new(routes, Visitors::new(None, 1_000), CancellationToken::new());
         let _ = server.web.set(Arc::new(web));
         let beat = Box::new(|_: &str| Duration::from_secs(60));
         let service = Arc::new(Marking(Arc::new(service(server.clone(), beat))));
