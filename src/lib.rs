@@ -80,9 +80,11 @@
 //!    method and checks what it requires of the caller: to be a node.
 //! 3. [`endpoints`]: `src/endpoints/auth.rs::admit` compares the secret with the hash in the node's
 //!    row; `src/endpoints/node.rs::update_alloc` checks again that it is this node, whose
-//!    allocations they are. What many nodes say within a moment becomes one command
-//!    (`src/endpoints/alloc_batch.rs::submit`), and each gets the outcome of its own part.
-//! 4. [`proposer`]: as above; it has the gathered command decided, which hands each part on (5).
+//!    allocations they are, and queues its part (`src/endpoints/alloc_batch.rs::submit`). What many
+//!    nodes say within a moment is gathered (`src/endpoints/alloc_batch.rs::run`) and becomes one
+//!    command (`src/endpoints/alloc_batch.rs::send`); each gets the outcome of its own part.
+//! 4. [`proposer`]: as above; what it has decided is the gathered command, which is of endpoints
+//!    again (`src/endpoints/alloc_batch.rs::decide`) and hands each part on (5).
 //! 5. [`commands`]: [`report`](commands::alloc::UpdateAllocsFromClient::report) leaves of a
 //!    part what is new and adds the evaluations that follow. What is refused is left out, and
 //!    reported to its node alone.
@@ -149,10 +151,11 @@
 //! | [`log::atomic_file`] | small files, replaced whole or not at all | what is in them |
 //! | [`server`], [`agent`] | the parts put together | what they do |
 //!
-//! No two folders know each other, whatever the way round: `cargo xtask graph` prints who knows
-//! whom, here and in `projections/src`, and `tidy` refuses a circle. Below are those that know
-//! nobody; [`server`] is made of what runs in a server, what is offered to others ([`endpoints`],
-//! [`http`]) works on it, and [`agent`] puts all together.
+//! No two folders know each other, whatever the way round, at any depth and also by way of single
+//! files: `cargo xtask graph` prints who knows whom, here and in `projections/src`, and `tidy`
+//! refuses a circle. Below are those that know nobody; [`server`] is made of what runs in a server,
+//! what is offered to others ([`endpoints`], [`http`]) works on it, and [`agent`] puts all
+//! together.
 //!
 //! # Invariants
 //!

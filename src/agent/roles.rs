@@ -20,7 +20,7 @@ use crate::client::control::Answers as _;
 use crate::config::Config;
 use crate::endpoints;
 use crate::gate::Gate;
-use crate::http::{self, Api, Shape};
+use crate::http::{self, Api, Publisher, Shape};
 use crate::net::tls::Port;
 use crate::net::{Door, Listener, Patience, Proxies, Rates, Visitors, most_connections};
 use crate::requests::RequestLog;
@@ -235,19 +235,20 @@ async fn front(
 ) -> Result<Vec<JoinHandle<()>>, Failure> {
     reloader.parts(|parts| parts.web(&settings));
     let shape = Shape {
+        keyring: Some(Arc::clone(&server.keyring)),
         public: PublicFields::read(&config.event_publisher.http.public_fields)?,
         agent: config.schemas_at(),
-        ..Shape::default()
     };
-    let api = Arc::new(Api::of(server, settings, shape));
+    let publisher = Arc::new(Publisher::new(shape));
+    let api = Arc::new(Api::of(server, settings));
     let mut tasks = Vec::new();
-    let (publisher, projections) = (Arc::clone(&api), Arc::clone(&server.projections));
+    let (running, projections) = (Arc::clone(&publisher), Arc::clone(&server.projections));
     let (log, ends) = (Arc::clone(&api.log), stop.clone());
     tasks.push(tokio::spawn(async move {
-        publisher.stream.run(projections, log, ends).await
+        running.run(projections, log, ends).await
     }));
     let door = door(config, reloader);
-    let router = http::router(Arc::clone(&api));
+    let router = http::router(Arc::clone(&api), publisher);
     let visitors = Arc::clone(&door.visitors);
     let forwarded = http::Forwarded::new(router.clone(), visitors, stop.clone());
     // Set once, here.

@@ -26,6 +26,7 @@ pub mod clock;
 pub mod config;
 mod contact;
 pub mod control;
+mod cpu;
 pub mod devices;
 pub mod drivers;
 pub mod endpoints;

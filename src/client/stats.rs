@@ -20,7 +20,7 @@ const THROTTLED_TIME: &str = "Throttled Time";
 /// MHz of one core, for turning percents into ticks; read once.
 fn core_mhz() -> f64 {
     static MHZ: std::sync::OnceLock<f64> = std::sync::OnceLock::new();
-    *MHZ.get_or_init(|| crate::fingerprint::cpu::core_mhz() as f64)
+    *MHZ.get_or_init(|| crate::cpu::core_mhz() as f64)
 }
 
 /// The figures of a task from two looks at its processes.

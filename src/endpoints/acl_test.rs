@@ -17,7 +17,7 @@ use crate::commands::node::RegisterNode;
 use crate::config::Config;
 use crate::endpoints::testing::Marking;
 use crate::error::{Code, Refusal};
-use crate::http::{Api, Forwarded, Settings, Shape, router};
+use crate::http::{Api, Forwarded, Settings, router};
 use crate::net::{PerSecond, Visitors};
 use crate::proposer::Origin;
 use crate::requests::{self, Class, RequestQuery};
@@ -110,9 +110,9 @@ impl World {
             submit(&server, token(secret, kind)).await;
         }
         drop(view);
-        let api = Api::of(&server, Settings::default(), Shape::default());
-        let visitors = Visitors::new(None, 1_000);
-        let web = Forwarded::new(router(Arc::new(api)), visitors, CancellationToken::new());
+        let api = Api::of(&server, Settings::default());
+        let routes = router(Arc::new(api), Arc::default());
+        let web = Forwarded::new(routes, Visitors::new(None, 1_000), CancellationToken::new());
         let _ = server.web.set(Arc::new(web));
         let beat = Box::new(|_: &str| Duration::from_secs(60));
         let service = Arc::new(Marking(Arc::new(service(server.clone(), beat))));

@@ -14,7 +14,10 @@ use super::{Settings, router};
 
 /// Routes that read from the tables who calls.
 pub(super) fn guarded(server: &Harness) -> Router {
-    router(Arc::new(server.guarded(Settings::default())))
+    router(
+        Arc::new(server.guarded(Settings::default())),
+        Arc::default(),
+    )
 }
 
 pub(super) async fn ask(

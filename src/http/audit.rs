@@ -12,9 +12,9 @@ use super::answer::Answer;
 use super::front::Read;
 use super::gate::demand;
 use super::past;
+use super::permit::Permit;
 use super::pieces::{PIECE, Pieces};
 use super::query::Query;
-use super::stream::Permit;
 use crate::error::{Code, Refusal, chain};
 use crate::history::audit::{
     AuditError, Between, Detail, Eyes, Object, ObjectType, OutcomeFilter, Question, RowPosition,

@@ -18,7 +18,7 @@ use tokio::sync::watch;
 use super::forward_test::{FIRST, SECRET, World, known, opened};
 use super::harness::{Harness, counted};
 use super::request::Remote;
-use super::{Api, Leading, Settings, Shape, follow, router};
+use super::{Api, Leading, Settings, follow, router};
 use crate::client::control::{Answers, DialSettings, stand};
 use crate::error::Code;
 use crate::net::tls::Role;
@@ -49,7 +49,7 @@ fn led(api: Api, caller: Caller, leader: &watch::Sender<LeaderLocation>) -> Rout
         leader: LeaderLocator::watched(leader.subscribe(), LeaderLocation::clone),
         settings: api.settings.clone(),
     };
-    follow(router(Arc::new(api)), Arc::new(leading))
+    follow(router(Arc::new(api), Arc::default()), Arc::new(leading))
 }
 
 /// The leader stands still, or none is known, and another leads before anything of the request was
@@ -101,7 +101,7 @@ async fn auth_08_who_is_answered_here_after_all_is_counted_once() {
         }),
         ..Settings::default()
     };
-    let api = Api::of(&follower.server, settings, Shape::default());
+    let api = Api::of(&follower.server, settings);
     let leader = watch::Sender::new(LeaderLocation::Unknown);
     let caller = Caller::network(Pool::new(1), Servers::default(), "");
     let routes = led(api, caller, &leader);
@@ -120,7 +120,7 @@ async fn auth_08_who_is_answered_here_after_all_is_counted_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_any_server_answers_waits_for_nobody_who_leads() {
     let follower = Harness::start().await;
-    let api = Api::of(&follower.server, Settings::default(), Shape::default());
+    let api = Api::of(&follower.server, Settings::default());
     let leader = watch::Sender::new(LeaderLocation::Unknown);
     let caller = Caller::network(Pool::new(1), Servers::default(), "");
     let routes = led(api, caller, &leader);
@@ -157,7 +157,7 @@ async fn what_a_leader_took_before_it_was_lost_is_sent_to_nobody_else() {
     let rpc = serve(listener, Arc::new(service), CallerLimits::default()).unwrap();
     let leads = watch::Sender::new(LeaderLocation::There(rpc.addr().to_string()));
     let caller = Caller::network(Pool::new(1), Servers::default(), "");
-    let api = Api::of(&follower.server, Settings::default(), Shape::default());
+    let api = Api::of(&follower.server, Settings::default());
     let routes = led(api, caller, &leads);
     let what = (Method::PUT, "/v1/namespace/blue", json!({"Name": "blue"}));
     let answer = ask(&routes, "", what).await;

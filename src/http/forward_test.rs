@@ -101,7 +101,7 @@ pub(super) async fn opened(
     };
     let api = server.guarded(settings);
     let visitors = Visitors::new(None, 1_000);
-    let routes = router(Arc::new(api));
+    let routes = router(Arc::new(api), Arc::default());
     let forwarded = Forwarded::new(routes, visitors, CancellationToken::new());
     let _ = server.server.web.set(Arc::new(forwarded));
     let beat = Box::new(|_: &str| Duration::from_secs(60));

@@ -78,12 +78,10 @@ async fn streamed(both: &Both, token: &str, form: &str, until: &[&str]) -> Strin
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn events_of_another_namespace_are_absent_whatever_they_are_about() {
     let both = Both::start().await;
-    let api = Arc::clone(&both.world.h.api);
-    let publisher = tokio::spawn(async move {
-        let (projections, log) = (Arc::clone(&api.projections), Arc::clone(&api.log));
-        let ends = tokio_util::sync::CancellationToken::new();
-        api.stream.run(projections, log, ends).await;
-    });
+    let publisher = both
+        .world
+        .h
+        .publish(tokio_util::sync::CancellationToken::new());
     // Blue is made after red; what is written last is red's, so that all of blue was passed over.
     let last = "/v1/var/secret-red-last?namespace=red";
     let written = both
@@ -360,9 +358,9 @@ async fn auth_07_auth_10_auth_11_requests_are_counted_by_who_asks_without_secret
     };
     let api = super::Api {
         gate: Arc::clone(&server.api.gate),
-        ..super::Api::of(&server.server, settings, super::Shape::default())
+        ..super::Api::of(&server.server, settings)
     };
-    let without = router::router(Arc::new(api));
+    let without = router::router(Arc::new(api), Arc::default());
     let count = |reported: &[(String, u64)]| {
         let plain = reported
             .iter()
@@ -569,9 +567,9 @@ async fn policies_are_overridden_by_who_may_and_metrics_closed_by_a_setting() {
     };
     let api = super::Api {
         gate: Arc::clone(&server.api.gate),
-        ..super::Api::of(&server.server, settings, super::Shape::default())
+        ..super::Api::of(&server.server, settings)
     };
-    let closed = router::router(Arc::new(api));
+    let closed = router::router(Arc::new(api), Arc::default());
     for (token, status) in [("", 403), ("red", 403), ("nodes", 200), ("root", 200)] {
         let request = hyper::Request::builder().uri("/v1/metrics");
         let request = match token {

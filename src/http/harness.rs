@@ -12,10 +12,12 @@ use drover_projections::serving::marked;
 use drover_projections::view::View;
 use http_body_util::{BodyExt, Full};
 use serde_json::Value;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 use tower::ServiceExt;
 
 use super::gzip::Gzip;
-use super::{Api, Live, Settings, Shape, router};
+use super::{Api, Live, Publisher, Settings, Shape, router};
 use crate::commands::node::RegisterNode;
 use crate::commands::{Command, Decision, Stamp};
 use crate::config::Config;
@@ -32,6 +34,8 @@ use drover_testkit::{LONG, eventually_async, fixtures as testing};
 /// A running server.
 pub(super) struct Harness {
     pub(super) api: Arc<Api>,
+    /// The live end of the event stream; nothing is published before it runs.
+    pub(super) publisher: Arc<Publisher>,
     pub(super) server: Stopping,
     router: Router,
     pub(super) data: tempfile::TempDir,
@@ -74,9 +78,9 @@ impl Command for Given {
 }
 
 /// The routes, none of which reads the tables on a thread that serves.
-fn guarded(api: &Arc<Api>) -> Router {
+fn guarded(api: &Arc<Api>, publisher: &Arc<Publisher>) -> Router {
     let guard = async |request: axum::extract::Request, next: Next| marked(next.run(request)).await;
-    router(Arc::clone(api)).layer(axum::middleware::from_fn(guard))
+    router(Arc::clone(api), Arc::clone(publisher)).layer(axum::middleware::from_fn(guard))
 }
 
 impl Harness {
@@ -86,7 +90,7 @@ impl Harness {
         let gate = Gate::guarded(Arc::clone(projections), Arc::clone(keyring));
         Api {
             gate: Arc::new(gate),
-            ..Api::of(&self.server, settings, Shape::default())
+            ..Api::of(&self.server, settings)
         }
     }
 
@@ -173,11 +177,17 @@ impl Harness {
             keyring: keyring.unwrap_or_else(|| Arc::clone(&server.keyring)),
             requests: requests.unwrap_or_else(|| Arc::clone(&server.requests)),
             gate: Arc::new(gate),
-            ..api_of(&server, settings)
+            ..Api::of(&server, settings)
         });
-        let router = guarded(&api);
+        let publisher = Arc::new(Publisher::new(Shape {
+            keyring: Some(Arc::clone(&server.keyring)),
+            agent: "http://127.0.0.1:4646".to_owned(),
+            ..Shape::default()
+        }));
+        let router = guarded(&api, &publisher);
         Self {
             api,
+            publisher,
             server: Stopping(server),
             router,
             data,
@@ -186,7 +196,15 @@ impl Harness {
 
     /// The routes of the same server under other settings.
     pub(super) fn rather(&self, settings: Settings) -> Router {
-        guarded(&Arc::new(api_of(&self.server, settings)))
+        let api = Arc::new(Api::of(&self.server, settings));
+        guarded(&api, &self.publisher)
+    }
+
+    /// Publishes what is applied, until it is to stop.
+    pub(super) fn publish(&self, stop: CancellationToken) -> JoinHandle<()> {
+        let publisher = Arc::clone(&self.publisher);
+        let (projections, log) = (Arc::clone(&self.api.projections), Arc::clone(&self.api.log));
+        tokio::spawn(async move { publisher.run(projections, log, stop).await })
     }
 
     /// The routes themselves.
@@ -283,14 +301,6 @@ impl Harness {
     pub(super) async fn stop(self) {
         self.server.shutdown().await;
     }
-}
-
-fn api_of(server: &Arc<Server>, settings: Settings) -> Api {
-    let shape = Shape {
-        agent: "http://127.0.0.1:4646".to_owned(),
-        ..Shape::default()
-    };
-    Api::of(server, settings, shape)
 }
 
 /// The body that registers a small job.

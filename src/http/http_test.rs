@@ -347,9 +347,7 @@ async fn var_03_a_conflict_shows_what_is_there() {
 async fn the_stream_tells_everything_in_order() {
     let h = Harness::start().await;
     let stop = tokio_util::sync::CancellationToken::new();
-    let (api, projections) = (h.api.clone(), h.server.projections.clone());
-    let (log, ends) = (h.api.log.clone(), stop.clone());
-    let publisher = tokio::spawn(async move { api.stream.run(projections, log, ends).await });
+    let publisher = h.publish(stop.clone());
     let first = h.register("before").await.index();
 
     let request = hyper::Request::builder()
@@ -358,9 +356,8 @@ async fn the_stream_tells_everything_in_order() {
         ))
         .body(axum::body::Body::empty())
         .unwrap();
-    let response = tower::ServiceExt::oneshot(super::router(h.api.clone()), request)
-        .await
-        .unwrap();
+    let router = super::router(h.api.clone(), h.publisher.clone());
+    let response = tower::ServiceExt::oneshot(router, request).await.unwrap();
     let mut body = response.into_body();
     for n in 0..20 {
         h.register(&format!("job-{n}")).await;

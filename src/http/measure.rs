@@ -11,7 +11,7 @@ use axum::response::Response;
 use hyper::Method;
 use hyper::http::request::Parts;
 
-use super::jobs;
+use super::job_path;
 use crate::telemetry::labels;
 
 /// The endpoints of the API, by the first parts of their paths; the longest that fits counts.
@@ -116,7 +116,7 @@ pub(super) fn route(parts: &Parts) -> Cow<'static, str> {
         .get::<MatchedPath>()
         .map(MatchedPath::as_str)
     {
-        Some(jobs::ROUTE) => jobs::route_of(parts.uri.path()).into(),
+        Some(job_path::ROUTE) => job_path::route_of(parts.uri.path()).into(),
         Some(path) => path.to_owned().into(),
         None => "".into(),
     }
@@ -248,7 +248,7 @@ mod tests {
             }
             let router = axum::Router::new()
                 .route("/v1/node/{id}/drain", axum::routing::any(reported))
-                .route(jobs::ROUTE, axum::routing::any(reported))
+                .route(job_path::ROUTE, axum::routing::any(reported))
                 .layer(axum::middleware::from_fn(failed));
             let request = Request::builder().method(method).uri(path);
             let request = request.body(axum::body::Body::empty()).unwrap();

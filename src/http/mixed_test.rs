@@ -1,7 +1,5 @@
 //! One event about several namespaces, as the stream shows it.
 
-use std::sync::Arc;
-
 use drover_events::model::Evaluation;
 use drover_testkit::LONG;
 
@@ -63,12 +61,7 @@ async fn of_an_event_about_two_namespaces_each_is_told_his_own() {
     let server = two_namespaces().await;
     says(&server, "before", &["red", "blue"]).await;
     says(&server, "before, alone", &["red"]).await;
-    let api = Arc::clone(&server.api);
-    let publisher = tokio::spawn(async move {
-        let (projections, log) = (Arc::clone(&api.projections), Arc::clone(&api.log));
-        let ends = tokio_util::sync::CancellationToken::new();
-        api.stream.run(projections, log, ends).await;
-    });
+    let publisher = server.publish(tokio_util::sync::CancellationToken::new());
     for (form, whole) in [("", false), ("&format=cloudevents", true)] {
         let mut red = Following::begin(&server, "all:red", form).await;
         let mut all = Following::begin(&server, "root", form).await;

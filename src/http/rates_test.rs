@@ -12,7 +12,7 @@ use tower::ServiceExt;
 use super::gate_test::two_namespaces;
 use super::harness::{Harness, counted, job};
 use super::request::{Called, Remote};
-use super::{Api, Settings, Shape, router};
+use super::{Api, Settings, router};
 use crate::acl::{self, Acl, Strictness};
 use crate::gate::Gate;
 use crate::identity::{Identity, Rejection};
@@ -53,9 +53,9 @@ fn limited(server: &Harness, allowed: PerSecond) -> (Router, Arc<Rates>) {
     let rates = Arc::clone(&settings.rates);
     let api = Api {
         gate: Arc::new(Gate::fixed(who)),
-        ..Api::of(&server.server, settings, Shape::default())
+        ..Api::of(&server.server, settings)
     };
-    (router(Arc::new(api)), rates)
+    (router(Arc::new(api), Arc::default()), rates)
 }
 
 struct RateReport {

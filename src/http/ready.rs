@@ -2,26 +2,20 @@
 //!
 //! A plain request (no filter, no prefix, no extra fields) is answered with pieces that all
 //! requests share, compressed once if a caller wants them so; everything else goes through
-//! `list.rs`. Which lists there are, and how a row looks in them, is said here; keeping them up is
-//! the projections' work.
+//! `list.rs`. How a row looks in a list is known where its resource is (`ready_list.rs` there);
+//! keeping the lists up is the projections' work.
 
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use drover_events::gojson;
 use drover_events::model::status::DEFAULT_NAMESPACE;
-use drover_events::model::{Job, Node};
 use drover_projections::key::KeyBuf;
 use drover_projections::lists::{List, ListPart, ListSnapshot, Listed, Page};
 use drover_projections::page::{PageToken, TokenKind};
-use drover_projections::tables::allocs::{AllocRow, Allocs};
-use drover_projections::tables::job_summaries::JobSummaries;
-use drover_projections::tables::jobs::Jobs;
 use drover_projections::tables::namespaces::Namespaces;
-use drover_projections::tables::node_states::NodeStates;
-use drover_projections::tables::nodes::{self, Nodes};
 use drover_projections::view::View;
-use drover_projections::{Id, Key, Prefix, Scan, StorageError, Table};
+use drover_projections::{Prefix, Scan, StorageError};
 use serde::Serialize;
 
 use super::answer::Answer;
@@ -181,125 +175,13 @@ fn packed(page: &Page) -> Answer {
     answer
 }
 
-fn write<T: Serialize>(out: &mut Vec<u8>, value: &T) -> Result<(), StorageError> {
+/// Writes what a list shows of a row.
+///
+/// # Errors
+/// When it has no form in JSON.
+pub(super) fn write<T: Serialize>(out: &mut Vec<u8>, value: &T) -> Result<(), StorageError> {
     gojson::to_writer(out, value).map_err(|_| StorageError::Damaged {
         what: "row (it cannot be shown)",
         key: String::new(),
     })
-}
-
-/// `/v1/allocations`.
-pub(super) struct AllocationList;
-
-impl List for AllocationList {
-    type Table = Allocs;
-
-    fn order(row: &AllocRow) -> KeyBuf {
-        let token = PageToken::IndexId(row.alloc.create_index, row.alloc.id.clone());
-        Self::place(&row.alloc.namespace, &token)
-    }
-
-    fn render(_view: &View, row: &AllocRow, out: &mut Vec<u8>) -> Result<(), StorageError> {
-        let row = row.clone();
-        let mut stub = super::allocations::stub(row.alloc, row.job_type, row.job_version);
-        stub.allocated_resources = None;
-        write(out, &stub)
-    }
-}
-
-impl Ready for AllocationList {
-    const TOKEN: TokenKind = TokenKind::IndexId;
-    const SPACED: bool = true;
-
-    fn place(namespace: &str, token: &PageToken) -> KeyBuf {
-        match token {
-            PageToken::IndexId(index, id) => Prefix::new()
-                .str(namespace)
-                .u64(*index)
-                .id(id)
-                .as_bytes()
-                .into(),
-            _ => KeyBuf::new(),
-        }
-    }
-
-    fn token(place: &[u8]) -> Option<PageToken> {
-        let (_, index, id) = <(String, u64, Id)>::from_bytes(place).ok()?;
-        Some(PageToken::IndexId(index, id.into_string()))
-    }
-}
-
-/// `/v1/nodes`.
-pub(super) struct NodeList;
-
-impl List for NodeList {
-    type Table = Nodes;
-    const BESIDE: &'static [u16] = &[NodeStates::ID];
-
-    fn order(row: &Node) -> KeyBuf {
-        Self::place("", &PageToken::Id(row.id.clone()))
-    }
-
-    fn render(view: &View, row: &Node, out: &mut Vec<u8>) -> Result<(), StorageError> {
-        let state = view.get::<NodeStates>(row.id.as_str())?.unwrap_or_default();
-        write(
-            out,
-            &super::nodes::plain_stub(nodes::join(row.clone(), state)),
-        )
-    }
-}
-
-impl Ready for NodeList {
-    const TOKEN: TokenKind = TokenKind::Id;
-    const SPACED: bool = false;
-
-    fn place(_namespace: &str, token: &PageToken) -> KeyBuf {
-        match token {
-            PageToken::Id(id) => Prefix::new().id(id).as_bytes().into(),
-            _ => KeyBuf::new(),
-        }
-    }
-
-    fn token(place: &[u8]) -> Option<PageToken> {
-        Id::from_bytes(place)
-            .ok()
-            .map(|id| PageToken::Id(id.into_string()))
-    }
-}
-
-/// `/v1/jobs`.
-pub(super) struct JobList;
-
-impl List for JobList {
-    type Table = Jobs;
-    const BESIDE: &'static [u16] = &[JobSummaries::ID];
-
-    fn order(row: &Job) -> KeyBuf {
-        let token = PageToken::NamespaceId(row.namespace.clone(), row.id.clone());
-        Self::place(&row.namespace, &token)
-    }
-
-    fn render(view: &View, row: &Job, out: &mut Vec<u8>) -> Result<(), StorageError> {
-        let summary = view.get::<JobSummaries>((row.namespace.as_str(), row.id.as_str()))?;
-        write(out, &super::jobs::stub(row.clone(), summary, false))
-    }
-}
-
-impl Ready for JobList {
-    const TOKEN: TokenKind = TokenKind::NamespaceId;
-    const SPACED: bool = true;
-
-    fn place(_namespace: &str, token: &PageToken) -> KeyBuf {
-        match token {
-            PageToken::NamespaceId(namespace, id) => {
-                Prefix::new().str(namespace).str(id).as_bytes().into()
-            }
-            _ => KeyBuf::new(),
-        }
-    }
-
-    fn token(place: &[u8]) -> Option<PageToken> {
-        let (namespace, id) = <(String, String)>::from_bytes(place).ok()?;
-        Some(PageToken::NamespaceId(namespace, id))
-    }
 }

@@ -8,7 +8,6 @@ use drover_projections::Projections;
 use hyper::header::{HeaderName, HeaderValue};
 
 use super::gzip::Gzip;
-use super::stream::{Publisher, Shape};
 use crate::commands::acl::TtlBounds;
 use crate::config::{Config, SearchConfig};
 use crate::gate::Gate;
@@ -154,8 +153,6 @@ pub struct Api {
     pub gate: Arc<Gate>,
     /// The server, for what only it knows about itself and its cluster.
     pub server: Arc<Server>,
-    /// The live end of the event stream.
-    pub stream: Publisher,
     /// Objects that were rendered lately.
     pub rendered: super::Rendered,
     /// Requests to this server that change nothing but matter.
@@ -164,9 +161,8 @@ pub struct Api {
 }
 
 impl Api {
-    /// The API of a server. CloudEvents of its stream look like `shape`, hashed
-    /// with the server's keys.
-    pub fn of(server: &Arc<Server>, settings: Settings, shape: Shape) -> Self {
+    /// The API of a server.
+    pub fn of(server: &Arc<Server>, settings: Settings) -> Self {
         Self {
             projections: Arc::clone(&server.projections),
             log: Arc::clone(server.raft.log()),
@@ -175,10 +171,6 @@ impl Api {
             keyring: Arc::clone(&server.keyring),
             gate: Arc::clone(&server.gate),
             server: Arc::clone(server),
-            stream: Publisher::new(Shape {
-                keyring: Some(Arc::clone(&server.keyring)),
-                ..shape
-            }),
             rendered: super::Rendered::default(),
             requests: Arc::clone(&server.requests),
             settings,

@@ -10,7 +10,7 @@ use tower::ServiceExt;
 
 use super::attacks_test::{ask, guarded};
 use super::harness::{Harness, job};
-use super::{Api, Settings, Shape, router};
+use super::{Api, Settings, router};
 use crate::gate::{Gate, Owed};
 
 /// Sends a request with these headers; status and text of the answer.
@@ -160,11 +160,11 @@ async fn who_gives_a_token_is_not_known_before_the_log_is_read_to_where_it_was()
         };
         let (projections, keyring) = (&server.server.projections, &server.server.keyring);
         let gate = Arc::new(Gate::of(true, projections, keyring, owed));
-        let (settings, shape) = (Settings::default(), Shape::default());
-        router(Arc::new(Api {
+        let api = Api {
             gate,
-            ..Api::of(&server.server, settings, shape)
-        }))
+            ..Api::of(&server.server, Settings::default())
+        };
+        router(Arc::new(api), Arc::default())
     };
     let early = api(u64::MAX, u64::MAX);
     let none = "11111111-1111-1111-1111-111111111111";

@@ -389,13 +389,8 @@ fn searched(folder: &std::path::Path) -> usize {
 
 /// What the stream sends up to the last step of the volume.
 async fn streamed(world: &World) -> String {
-    let api = std::sync::Arc::clone(&world.h.api);
-    let ends = tokio_util::sync::CancellationToken::new();
-    let end = ends.clone();
-    let publisher = tokio::spawn(async move {
-        let (projections, log) = (api.projections.clone(), api.log.clone());
-        api.stream.run(projections, log, ends).await;
-    });
+    let end = tokio_util::sync::CancellationToken::new();
+    let publisher = world.h.publish(end.clone());
     let request = hyper::Request::builder()
         .uri("/v1/event/stream?topic=CSIVolume&namespace=*&index=1")
         .body(axum::body::Body::empty())

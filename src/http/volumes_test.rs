@@ -1,7 +1,5 @@
 //! Volumes and plugins over HTTP: what is answered, to which callers, and in which shape.
 
-use std::sync::Arc;
-
 use drover_events::csi::{claim_mode, state};
 use drover_events::gojson::Map;
 use drover_events::model::{CsiControllerInfo, CsiInfo, CsiNodeInfo, CsiVolume, VolumeRequest};
@@ -152,12 +150,7 @@ async fn csi_09_an_event_shows_of_a_volume_what_a_read_shows() {
     let (h, _) = with_plugin().await;
     let body = json!({"Volumes": [described("data")]});
     let index = h.put("/v1/volume/csi/data", &body).await.index();
-    let api = Arc::clone(&h.api);
-    let publisher = tokio::spawn(async move {
-        let (projections, log) = (Arc::clone(&api.projections), Arc::clone(&api.log));
-        let ends = tokio_util::sync::CancellationToken::new();
-        api.stream.run(projections, log, ends).await;
-    });
+    let publisher = h.publish(tokio_util::sync::CancellationToken::new());
     let target = format!("/v1/event/stream?topic=CSIVolume&index={index}");
     let request = hyper::Request::get(target).body(axum::body::Body::empty());
     let reply = tower::ServiceExt::oneshot(h.router(), request.unwrap()).await;

@@ -7,7 +7,8 @@ use drover_events::model::{HostCpuStats, HostDiskStats, HostMemoryStats, HostSta
 use parking_lot::Mutex;
 
 use crate::agent::Client;
-use crate::fingerprint::{cpu, meminfo, storage};
+use crate::cpu;
+use crate::fingerprint::{meminfo, storage};
 use drover_base::clock::unix_nanos;
 
 /// Clock ticks of one processor since the start.

@@ -3,7 +3,7 @@
 //! One probe per file; each adds to [`Facts`] and knows nothing of the others. A probe that finds
 //! nothing adds nothing: a node without a fact is better than no node.
 
-pub mod cpu;
+mod cpu;
 pub mod host;
 pub mod network;
 pub mod storage;

@@ -1,5 +1,6 @@
 //! Allocations.
 
+mod ready_list;
 pub(super) mod write;
 
 use drover_events::model::{AllocListStub, Allocation, Job};
@@ -25,6 +26,7 @@ use super::sight::{Keyed, Unchecked};
 use super::state::Api;
 use crate::error::Refusal;
 use crate::table_reads::glance;
+use ready_list::AllocationList;
 
 /// A row as lists and filters see it.
 struct Listed {
@@ -54,7 +56,7 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
     if !resources
         && task_states
         && let Some(all) = read.sees_all(READ_JOB)
-        && let Some(answer) = ready::answer::<ready::AllocationList>(read, all)?
+        && let Some(answer) = ready::answer::<AllocationList>(read, all)?
     {
         return Ok(answer);
     }
@@ -94,7 +96,7 @@ pub(super) fn near_list(read: &Read<'_>) -> Option<Answer> {
     let plain =
         query.flag("resources") == Ok(false) && query.flag_or("task_states", true) == Ok(true);
     let all = read.sees_all(READ_JOB).filter(|_| plain)?;
-    ready::near::<ready::AllocationList>(read, all)
+    ready::near::<AllocationList>(read, all)
 }
 
 /// Whether the allocation in the path may be seen. One that may not is answered as Nomad does.

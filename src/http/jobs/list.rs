@@ -8,6 +8,7 @@ use drover_projections::tables::jobs::Jobs;
 use drover_projections::{Prefix, Scan, Table};
 
 use super::JobListStub;
+use super::ready_list::JobList;
 use crate::error::Refusal;
 use crate::http::answer::Answer;
 use crate::http::front::{Read, table_index};
@@ -20,7 +21,7 @@ use crate::http::ready;
 pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
     if !read.request.query.flag("meta")?
         && let Some(all) = read.sees_all(LIST_JOBS)
-        && let Some(answer) = ready::answer::<ready::JobList>(read, all)?
+        && let Some(answer) = ready::answer::<JobList>(read, all)?
     {
         return Ok(answer);
     }
@@ -31,7 +32,7 @@ pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
 pub(in crate::http) fn near_list(read: &Read<'_>) -> Option<Answer> {
     let plain = read.request.query.flag("meta") == Ok(false);
     let all = read.sees_all(LIST_JOBS).filter(|_| plain)?;
-    ready::near::<ready::JobList>(read, all)
+    ready::near::<JobList>(read, all)
 }
 
 /// A page of the jobs that a condition leaves.
@@ -82,7 +83,7 @@ fn scan(options: &ReadOptions) -> Scan {
 }
 
 /// What a list shows of a job.
-pub(in crate::http) fn stub(job: Job, summary: Option<JobSummary>, meta: bool) -> JobListStub {
+pub(super) fn stub(job: Job, summary: Option<JobSummary>, meta: bool) -> JobListStub {
     JobListStub {
         periodic: job.is_periodic(),
         parameterized_job: job.is_parameterized(),

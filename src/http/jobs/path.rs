@@ -1,4 +1,4 @@
-//! The one route of everything under `/v1/job/`.
+//! What answers under `/v1/job/`, by the ending of a path (`src/http/job_path.rs`).
 
 use std::sync::Arc;
 
@@ -21,33 +21,10 @@ use crate::http::absent;
 use crate::http::answer::Answer;
 use crate::http::front::{self, Incoming, Reader, Watched};
 use crate::http::gate::{Access, READ_JOB, Somewhere, Write};
+use crate::http::job_path::{ENDINGS, JobPath};
 use crate::http::methods::Methods;
-use crate::http::query;
 use crate::http::request::Request;
 use crate::http::state::Api;
-
-/// Endings of paths, in the order they are tried.
-const ENDINGS: [&str; 19] = [
-    "evaluate",
-    "allocations",
-    "evaluations",
-    "periodic/force",
-    "plan",
-    "summary",
-    "dispatch",
-    "dispatch/payload",
-    "versions",
-    "revert",
-    "deployments",
-    "deployment",
-    "stable",
-    "scale",
-    "services",
-    "submission",
-    "actions",
-    "action",
-    "tag",
-];
 
 /// Waits for the job's deployments.
 const DEPLOYMENTS: Watched = Watched::Within(
@@ -55,58 +32,9 @@ const DEPLOYMENTS: Watched = Watched::Within(
     group_of_job::<deployments::DeploymentsByJob>,
 );
 
-/// A path under `/v1/job/`, taken apart.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct JobPath {
-    /// The job's id, decoded.
-    pub(super) id: String,
-    /// The ending, empty for the job itself.
-    pub(super) ending: &'static str,
-}
-
-impl JobPath {
-    /// Takes a request's path apart.
-    ///
-    /// # Errors
-    /// 400 for a broken escape.
-    pub(super) fn of(request: &Request) -> Result<Self, Refusal> {
-        let path = request.path.strip_prefix("/v1/job/").unwrap_or_default();
-        Self::parse(path)
-    }
-
-    /// The id, as it stands there, and the ending.
-    fn ending(path: &str) -> (&str, &'static str) {
-        let found = ENDINGS.iter().find_map(|ending| {
-            let id = path.strip_suffix(ending)?.strip_suffix('/')?;
-            Some((id, *ending))
-        });
-        found.unwrap_or((path, ""))
-    }
-
-    fn parse(path: &str) -> Result<Self, Refusal> {
-        let (id, ending) = Self::ending(path);
-        Ok(Self {
-            id: query::decode(id, false)?,
-            ending,
-        })
-    }
-}
-
-/// The route of every request under `/v1/job/`.
-pub(in crate::http) const ROUTE: &str = "/v1/job/{*rest}";
-
-/// The one of a path, as lists of routes show it.
-pub(in crate::http) fn route_of(path: &str) -> String {
-    let path = path.strip_prefix("/v1/job/").unwrap_or_default();
-    match JobPath::ending(path) {
-        (_, "") => "/v1/job/{id}".to_owned(),
-        (_, ending) => format!("/v1/job/{{id}}/{ending}"),
-    }
-}
-
 /// The id of the job a request is about.
 pub(in crate::http) fn job_id(request: &Request) -> Result<String, Refusal> {
-    JobPath::of(request).map(|path| path.id)
+    JobPath::of(&request.path).map(|path| path.id)
 }
 
 fn job_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, Refusal> {
@@ -223,7 +151,7 @@ pub(in crate::http) fn listed() -> impl Iterator<Item = (&'static str, Methods, 
 /// What a blocking read under `/v1/job/` waits for.
 #[cfg(test)]
 pub(in crate::http) fn watched(request: &Request) -> Result<SmallVec<[Interest; 2]>, Refusal> {
-    match reader(JobPath::of(request)?.ending) {
+    match reader(JobPath::of(&request.path)?.ending) {
         Some((_, Watched::Within(_, named) | Watched::Rows(named), _)) => named(request),
         _ => Ok(SmallVec::new()),
     }
@@ -231,12 +159,7 @@ pub(in crate::http) fn watched(request: &Request) -> Result<SmallVec<[Interest; 
 
 /// Serves any request under `/v1/job/`.
 pub(in crate::http) async fn route(State(api): State<Arc<Api>>, incoming: Incoming) -> Response {
-    let path = incoming
-        .uri()
-        .path()
-        .strip_prefix("/v1/job/")
-        .unwrap_or_default();
-    let ending = JobPath::parse(path).map_or("", |p| p.ending);
+    let ending = JobPath::of(incoming.uri().path()).map_or("", |p| p.ending);
     let puts = matches!(*incoming.method(), Method::PUT | Method::POST);
     let deletes = *incoming.method() == Method::DELETE;
     // Nomad does not look at the method of a request for a summary.
@@ -265,34 +188,10 @@ pub(in crate::http) async fn route(State(api): State<Arc<Api>>, incoming: Incomi
 
 /// Methods and endings that are none, and the one of later.
 async fn refuse(write: Write) -> Result<Answer, Refusal> {
-    let path = JobPath::of(&write.request)?;
+    let path = JobPath::of(&write.request.path)?;
     if path.ending == "action" {
         let advice = "GET /v1/job/:id/actions lists them; a shell on the node runs them";
         return Err(absent::unsupported("running actions of tasks is", advice));
     }
     Err(Refusal::new(Code::MethodNotAllowed, "Invalid method"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_id_is_what_stands_before_a_known_ending() {
-        for (path, id, ending) in [
-            ("web", "web", ""),
-            ("web/allocations", "web", "allocations"),
-            ("a/b/periodic-7/summary", "a/b/periodic-7", "summary"),
-            ("a%2Fb%20c/dispatch/payload", "a/b c", "dispatch/payload"),
-            ("x/periodic/force", "x", "periodic/force"),
-            ("summary", "summary", ""),
-            ("\u{4e16}\u{754c}/plan", "\u{4e16}\u{754c}", "plan"),
-        ] {
-            let want = JobPath {
-                id: id.to_owned(),
-                ending,
-            };
-            assert_eq!(JobPath::parse(path).unwrap(), want, "{path}");
-        }
-    }
 }

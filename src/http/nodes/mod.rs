@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod list_test;
+mod ready_list;
 pub(in crate::http) mod shapes;
 pub(in crate::http) mod write;
 
@@ -25,6 +26,7 @@ use crate::http::ready;
 use crate::http::request::Request;
 use crate::http::rows;
 use crate::http::sight::Unchecked;
+use ready_list::NodeList;
 
 /// The tables a list of nodes is made of.
 pub(in crate::http) const TABLES: &[u16] = &[Nodes::ID, NodeStates::ID];
@@ -54,7 +56,7 @@ impl NodeFields {
 pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
     if NodeFields::read(read.request)? == NodeFields::default()
         && let Some(all) = read.view.all_of_route()
-        && let Some(answer) = ready::answer::<ready::NodeList>(read, all)?
+        && let Some(answer) = ready::answer::<NodeList>(read, all)?
     {
         return Ok(answer);
     }
@@ -65,7 +67,7 @@ pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
 pub(in crate::http) fn near_list(read: &Read<'_>) -> Option<Answer> {
     let plain = NodeFields::read(read.request).is_ok_and(|fields| fields == NodeFields::default());
     let all = read.view.all_of_route().filter(|_| plain)?;
-    ready::near::<ready::NodeList>(read, all)
+    ready::near::<NodeList>(read, all)
 }
 
 /// A page of the nodes that a condition leaves.
@@ -106,11 +108,6 @@ pub(in crate::http) fn list_of(
     let token = |node: &Node| PageToken::Id(node.id.clone());
     let answer = list::render(options, TokenKind::Id, rows, token, |n| Ok(stub(n, fields)))?;
     Ok(answer.at(table_index(read.view.unfiltered(), TABLES)))
-}
-
-/// What a plain list shows of a node.
-pub(in crate::http) fn plain_stub(node: Node) -> NodeListStub {
-    stub(node, NodeFields::default())
 }
 
 /// What a list shows of a node.

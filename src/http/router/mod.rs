@@ -11,7 +11,7 @@ mod work;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{FromRef, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, on};
@@ -22,10 +22,31 @@ use super::gate::Write;
 use super::gate::{Access, Late, Somewhere};
 use super::methods::Methods;
 use super::state::Api;
+use super::stream::{self, Publisher};
 use super::{absent, cors, measure, no_route};
 use crate::error::Refusal;
 
-type Routes = MethodRouter<Arc<Api>>;
+/// What all routes share: each handler takes of it what it works with.
+#[derive(Clone)]
+struct RouterState {
+    api: Arc<Api>,
+    /// The live end of the event stream.
+    publisher: Arc<Publisher>,
+}
+
+impl FromRef<RouterState> for Arc<Api> {
+    fn from_ref(state: &RouterState) -> Self {
+        Self::clone(&state.api)
+    }
+}
+
+impl FromRef<RouterState> for Arc<Publisher> {
+    fn from_ref(state: &RouterState) -> Self {
+        Self::clone(&state.publisher)
+    }
+}
+
+type Routes = MethodRouter<RouterState>;
 
 /// One line of the list of routes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -128,6 +149,17 @@ where
     MethodEntry::of(Methods::Get, access, on(MethodFilter::GET, serve))
 }
 
+/// GET of the event stream, which needs its publisher.
+fn streamed(what: (&'static str, Somewhere)) -> MethodEntry {
+    let access = Access::Late(what.0, what.1);
+    let serve = move |State(api): State<Arc<Api>>,
+                      State(publisher): State<Arc<Publisher>>,
+                      incoming: Incoming| {
+        front::late(api, incoming, access, |late| stream::serve(publisher, late))
+    };
+    MethodEntry::of(Methods::Get, access, on(MethodFilter::GET, serve))
+}
+
 /// Some methods that this version has not, and what to do instead.
 fn later(methods: Methods, advice: &'static str) -> MethodEntry {
     body(methods, Access::Absent, move |write| {
@@ -138,7 +170,7 @@ fn later(methods: Methods, advice: &'static str) -> MethodEntry {
 /// The routes, and the list of them.
 #[derive(Default)]
 struct RouteTable {
-    router: Router<Arc<Api>>,
+    router: Router<RouterState>,
     lines: Vec<RouteLine>,
 }
 
@@ -188,8 +220,8 @@ impl RouteTable {
     }
 }
 
-/// Every route of the API.
-pub fn router(api: Arc<Api>) -> Router {
+/// Every route of the API; what is streamed comes from the publisher, which somebody runs.
+pub fn router(api: Arc<Api>, publisher: Arc<Publisher>) -> Router {
     let page = |page| on(MethodFilter::GET, page);
     table::all()
         .router
@@ -198,7 +230,7 @@ pub fn router(api: Arc<Api>) -> Router {
         .method_not_allowed_fallback(wrong_method)
         .fallback(no_route::nothing_here)
         .layer(axum::middleware::from_fn(measure::failed))
-        .with_state(api)
+        .with_state(RouterState { api, publisher })
 }
 
 /// All routes.

@@ -8,11 +8,11 @@ use drover_projections::tables::{
 };
 
 use super::Methods::{Delete, Get, OnlyPost, Put};
-use super::{RouteTable, body, get, get_near, late, query};
+use super::{RouteTable, body, get, get_near, late, query, streamed};
 use crate::http::front::Watched::{Nothing, Rows, Tables, Within};
 use crate::http::gate::Access::{Anyone, Management, Namespace, Object};
 use crate::http::gate::{LIST_JOBS, READ_JOB, Somewhere};
-use crate::http::{allocations, client, deployments, evaluations, explain, jobs, stream};
+use crate::http::{allocations, client, deployments, evaluations, explain, job_path, jobs};
 
 /// The table of lists of allocations.
 pub(super) const ALLOCS: &[u16] = &[Allocs::ID];
@@ -56,7 +56,7 @@ pub(super) fn workloads(table: RouteTable) -> RouteTable {
             )],
         )
         .below(
-            jobs::ROUTE,
+            job_path::ROUTE,
             "/v1/job/{id}",
             jobs::listed(),
             any(jobs::route),
@@ -226,10 +226,6 @@ pub(super) fn promoted(table: RouteTable) -> RouteTable {
         )
         .route(
             "/v1/event/stream",
-            [late(
-                Get,
-                ("by topic, event by event", Somewhere::Anything),
-                stream::serve,
-            )],
+            [streamed(("by topic, event by event", Somewhere::Anything))],
         )
 }

@@ -49,10 +49,10 @@ pub use publisher::{Publisher, Shape};
 use super::answer::Answer;
 use super::body::Body;
 use super::gate::Late;
+use super::permit::Permit;
 use super::query::Query;
 use crate::error::Refusal;
 use form::Form;
-pub(in crate::http) use permit::Permit;
 use reader::{BACKLOG, StreamReader};
 use report::{PastWalk, Subscription};
 use selection::Selection;
@@ -104,7 +104,7 @@ fn known(query: &Query) -> Result<(), Refusal> {
 ///
 /// # Errors
 /// 400 that names the parameter; 410 for a position that is not sent from here.
-pub(super) async fn serve(late: Late) -> Result<Answer, Refusal> {
+pub(super) async fn serve(publisher: Arc<Publisher>, late: Late) -> Result<Answer, Refusal> {
     let (api, request) = (&late.api, &late.request);
     known(&request.query)?;
     let form = Form::read(request)?;
@@ -112,14 +112,14 @@ pub(super) async fn serve(late: Late) -> Result<Answer, Refusal> {
         selection: Selection::read(&request.query, form.cloud)?,
         form,
         permit: Permit::of(Arc::clone(&request.identity.acl)),
-        clouds: api.stream.clouds(api.log.epoch().id),
+        clouds: publisher.clouds(api.log.epoch().id),
     };
     subscription.permit.admit(&subscription.selection)?;
     let (content_type, epoch) = (
         subscription.form.content_type(),
         hex::encode(subscription.clouds.epoch),
     );
-    let subscriber = api.stream.ring().subscribe(subscription.needs()).await;
+    let subscriber = publisher.ring().subscribe(subscription.needs()).await;
     let position = start::position(api, request).await?;
     let (sender, receiver) = mpsc::channel(BACKLOG);
     let reader = StreamReader {

@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 
 use super::form::Form;
 use super::page::{Clouds, Needs, StreamPage};
-use super::permit::Permit;
 use super::report::{PastWalk, Subscription};
 use super::selection::Selection;
 use super::stream_test::{empty_log, node};
 use super::walk::WalkSource;
 use crate::acl::Acl;
 use crate::http::harness::{Given, Harness};
+use crate::http::permit::Permit;
 use crate::http::query::Query;
 use crate::proposer::Origin;
 use crate::reactors::testing::Direct;
@@ -101,7 +101,7 @@ async fn what_is_too_big_leaves_nothing_in_the_page_before_it() {
         cloud_events_without_hashes: true,
         ..Needs::default()
     };
-    let clouds = h.api.stream.clouds(log.epoch().id);
+    let clouds = h.publisher.clouds(log.epoch().id);
     let rendered = |range: (u64, u64)| {
         let source = WalkSource { view: &view, log };
         StreamPage::render(source, range, needs, &clouds).unwrap()

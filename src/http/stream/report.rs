@@ -10,11 +10,11 @@ use super::form::{self, Form, IndexFrame};
 use super::own;
 use super::page::{self, Clouds, EventBatch, Needs};
 use super::payload;
-use super::permit::Permit;
 use super::selection::Selection;
 use super::walk::{StreamWalk, WalkItem, WalkSource};
 use crate::error::Refusal;
 use crate::http::list::storage;
+use crate::http::permit::Permit;
 
 /// Bytes sent in one piece, roughly: what a slow reader costs is some of these.
 pub(super) const PIECE: usize = 64 << 10;

@@ -405,7 +405,7 @@ async fn what_is_of_our_own_weighs_and_is_kept_nowhere_where_it_is_big() {
         assert_eq!(reply.status, 200, "{}", reply.text());
         indexes.push(reply.index());
     }
-    let clouds = server.api.stream.clouds(server.api.log.epoch().id);
+    let clouds = server.publisher.clouds(server.api.log.epoch().id);
     let (view, log) = (server.api.projections.view(), &server.api.log);
     let needs = Needs {
         log: true,
@@ -449,7 +449,7 @@ async fn a_document_is_taken_out_of_its_text_once_for_all_who_filter() {
             selection: Selection::read(&Query::parse(Some(&filter)).unwrap(), true).unwrap(),
             form,
             permit: Permit::of(Arc::new(Acl::management())),
-            clouds: h.api.stream.clouds(h.api.log.epoch().id),
+            clouds: h.publisher.clouds(h.api.log.epoch().id),
         }
     };
     let subscriptions = ["one", "two", "three", "none"].map(subscription);

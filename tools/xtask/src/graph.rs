@@ -84,11 +84,7 @@ fn follow<'a>(
     problems: &mut Vec<String>,
 ) {
     if let Some(begin) = way.iter().position(|seen| *seen == at) {
-        let circle = &way[begin..];
-        let steps = circle.iter().zip(circle.iter().skip(1).chain([&at]));
-        let steps = steps.map(|(from, to)| format!("{from} → {to} ({})", graph[*from][*to]));
-        let text = steps.collect::<Vec<_>>().join(", ");
-        problems.push(format!("folders that know each other: {text}"));
+        problems.push(circle(graph, &way[begin..]));
         return;
     }
     if !done.insert(at) {
@@ -99,6 +95,14 @@ fn follow<'a>(
         follow(graph, next, way, done, problems);
     }
     way.pop();
+}
+
+/// One circle: its steps, each with the file that shows it.
+fn circle(graph: &Graph, way: &[&str]) -> String {
+    let steps = way.iter().zip(way.iter().cycle().skip(1));
+    let steps = steps.map(|(from, to)| format!("{from} → {to} ({})", graph[*from][*to]));
+    let text = steps.collect::<Vec<_>>().join(", ");
+    format!("folders that know each other: {text}")
 }
 
 /// The graph as people read it: folders that know no other first, and each after all that it knows.

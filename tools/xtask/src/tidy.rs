@@ -150,7 +150,7 @@ fn inner_circles(files: &[File], measured: &mut Measured) {
     for src in graph::INNER {
         for place in graph::inner::places(files, src) {
             let inner = graph::inner::read(files, src, &place);
-            measured.problems.extend(graph::circles(&inner.folders));
+            measured.problems.extend(graph::inner::circles(&inner));
             let circling = graph::inner::circling(&inner.modules).len();
             if circling > 0 {
                 let place = ("circling-modules".to_owned(), place);

@@ -2,19 +2,19 @@
 //!
 //! An arrow is a path from the crate or upwards: `crate::http::gate::Access` or
 //! `super::super::gate::Access` in `src/http/jobs/path.rs` is jobs → gate. What a folder's `mod.rs`
-//! hands on counts for no module. Folders may not form a circle; how many modules do, single files
-//! among them, may only shrink.
+//! hands on counts for no module. No two folders may know each other, also by way of single files;
+//! how many modules go round in circles, single files among them, may only shrink.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::{Graph, folder, is_code, product, word};
+use super::{Graph, circle, folder, is_code, product, word};
 use crate::tree::File;
 
 /// The modules of one folder.
 pub(crate) struct Inner {
     /// All of them, folders and single files.
     pub(crate) modules: Graph,
-    /// The folders alone.
+    /// The folders alone, as they know each other without a file between them.
     pub(crate) folders: Graph,
 }
 
@@ -75,6 +75,48 @@ pub(crate) fn read(files: &[File], src: &str, place: &str) -> Inner {
         known.retain(|name, _| is_folder(name));
     }
     Inner { modules, folders }
+}
+
+/// Circles in which two folders stand or more, single files among them: of each the shortest way
+/// from one folder to another and back, which may pass a file twice.
+pub(crate) fn circles(inner: &Inner) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut done: BTreeSet<&String> = BTreeSet::new();
+    for one in inner.folders.keys() {
+        if done.contains(one) {
+            continue;
+        }
+        let others = inner.folders.keys().filter(|other| *other != one);
+        let rounds = others.filter_map(|other| {
+            let there = way(&inner.modules, one, other)?;
+            let back = way(&inner.modules, other, one)?;
+            Some((other, [there, back].concat()))
+        });
+        let rounds: Vec<_> = rounds.collect();
+        let shortest = rounds.iter().min_by_key(|(_, round)| round.len());
+        problems.extend(shortest.map(|(_, round)| circle(&inner.modules, round)));
+        done.extend(rounds.into_iter().map(|(other, _)| other));
+    }
+    problems
+}
+
+/// The shortest way from one module to another, without that other at its end.
+fn way<'a>(graph: &'a Graph, from: &'a str, to: &str) -> Option<Vec<&'a str>> {
+    let mut seen = BTreeSet::from([from]);
+    let mut ways = VecDeque::from([vec![from]]);
+    while let Some(way) = ways.pop_front() {
+        let known = way.last().and_then(|at| graph.get(*at));
+        for next in known.into_iter().flat_map(BTreeMap::keys) {
+            if next == to {
+                return Some(way);
+            }
+            if seen.insert(next.as_str()) {
+                let longer = way.iter().copied().chain([next.as_str()]);
+                ways.push_back(longer.collect());
+            }
+        }
+    }
+    None
 }
 
 /// Those that know themselves by way of others.
@@ -195,7 +237,6 @@ fn walk<'a>(text: &'a str, way: &mut Vec<&'a str>, found: &mut Vec<Vec<&'a str>>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::graph::circles;
 
     fn file(path: &str, text: &str) -> File {
         File {
@@ -251,9 +292,51 @@ mod tests {
         assert_eq!(known(&inner.modules, "gate"), ["state"]);
         assert_eq!(known(&inner.folders, "jobs"), ["router"]);
         assert_eq!(known(&inner.folders, "router"), [""; 0]);
-        assert_eq!(circles(&inner.folders), [""; 0]);
         let all = BTreeSet::from(["gate", "jobs", "router", "state"]);
         assert_eq!(circling(&inner.modules), all, "by way of single files");
+        let circle = "folders that know each other: jobs → router (src/http/jobs/path.rs), \
+                      router → state (src/http/router/mod.rs), state → jobs (src/http/state.rs)";
+        assert_eq!(circles(&inner), [circle]);
+    }
+
+    #[test]
+    fn two_folders_may_not_know_each_other_by_way_of_files_either() {
+        let mut files = [
+            file("src/a/hub.rs", "use super::{one, two};"),
+            file("src/a/one/mod.rs", "use super::hub::X;"),
+            file("src/a/three/mod.rs", "use super::hub::X;"),
+            file("src/a/two/mod.rs", ""),
+        ];
+        let found = |files: &[File]| circles(&read(files, "src/", "src/a/"));
+        assert_eq!(found(&files), [""; 0], "one folder, and a file");
+        files[3].text = "use super::hub::X;".to_owned();
+        let circle = "folders that know each other: one → hub (src/a/one/mod.rs), \
+                      hub → two (src/a/hub.rs), two → hub (src/a/two/mod.rs), \
+                      hub → one (src/a/hub.rs)";
+        assert_eq!(found(&files), [circle], "the file is passed twice");
+        files[0].text = "use super::{one, three, two};".to_owned();
+        files[3].text = "use super::one::X;".to_owned();
+        let circle = "folders that know each other: one → hub (src/a/one/mod.rs), \
+                      hub → two (src/a/hub.rs), two → one (src/a/two/mod.rs)";
+        assert_eq!(found(&files), [circle], "the shortest way through three");
+    }
+
+    #[test]
+    fn each_circle_of_folders_is_shown_once() {
+        let files = [
+            file("src/a/b/one.rs", "use super::super::c::X;"),
+            file("src/a/c/one.rs", "use super::super::b::X;"),
+            file("src/a/d/one.rs", "use super::super::e;"),
+            file("src/a/e.rs", "use super::f;"),
+            file("src/a/f/one.rs", "use super::super::{c, d};"),
+        ];
+        let found = circles(&read(&files, "src/", "src/a/"));
+        let begins = |n: usize, way: &str| {
+            let begin = format!("folders that know each other: {way}");
+            found[n].starts_with(&begin)
+        };
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(begins(0, "b → c ") && begins(1, "d → e "), "{found:?}");
     }
 
     #[test]
@@ -294,7 +377,7 @@ mod tests {
         let inner = read(&files, "src/", "src/client/");
         let circle = "folders that know each other: alloc → task (src/client/alloc/mod.rs), \
                       task → alloc (src/client/task/machine.rs)";
-        assert_eq!(circles(&inner.folders), [circle]);
+        assert_eq!(circles(&inner), [circle]);
         let both = BTreeSet::from(["alloc", "task"]);
         assert_eq!(circling(&inner.modules), both);
     }
