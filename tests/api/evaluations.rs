@@ -171,6 +171,7 @@ fn pages_of_evaluations_join_to_the_whole_list() {
     let mut joined = Vec::new();
     let mut token = String::new();
     loop {
+        assert!(joined.len() < 100, "pages without end: {token}");
         let page = http.get(&format!("/v1/evaluations?per_page=3&next_token={token}"));
         let page = page.expect("an answer");
         let rows = page.json().expect("JSON");
