@@ -222,9 +222,11 @@ async fn statuses_come_newest_first_in_pages() {
         list.map(|job| job["ID"].as_str().unwrap().to_owned())
             .collect()
     };
-    let mut all = Vec::new();
+    let (mut all, mut pages) = (Vec::new(), 0);
     let mut token = String::new();
     loop {
+        pages += 1;
+        assert!(pages < 100, "{all:?}");
         let target = format!("/v1/jobs/statuses?per_page=1&next_token={token}");
         let reply = h.get(&target).await;
         assert_eq!(reply.status, 200, "{}", reply.text());
