@@ -7,8 +7,10 @@ use bytes::Bytes;
 use drover_events::eval::EvalsUpserted;
 use drover_events::model::{Evaluation, Node};
 use drover_events::node::NodeRegistered;
+use drover_testkit::LONG;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::page::{Needs, StreamPage};
@@ -119,19 +121,25 @@ pub(super) async fn reader(
 /// The next lines that are not heartbeats; none when the stream has ended.
 async fn lines(stream: &mut mpsc::Receiver<Bytes>) -> Option<Vec<Value>> {
     let mut bytes = Vec::new();
-    loop {
-        bytes.extend_from_slice(&stream.recv().await?);
-        if !bytes.ends_with(b"\n") {
-            continue;
+    let news = async {
+        loop {
+            let Some(piece) = stream.recv().await else {
+                return None;
+            };
+            bytes.extend_from_slice(&piece);
+            if !bytes.ends_with(b"\n") {
+                continue;
+            }
+            let bytes = std::mem::take(&mut bytes);
+            let values = serde_json::Deserializer::from_slice(&bytes).into_iter();
+            let values = values.map(|value: Result<Value, _>| value.unwrap());
+            let news: Vec<Value> = values.filter(|line| line["Index"].is_u64()).collect();
+            if !news.is_empty() {
+                return Some(news);
+            }
         }
-        let bytes = std::mem::take(&mut bytes);
-        let values = serde_json::Deserializer::from_slice(&bytes).into_iter();
-        let values = values.map(|value: Result<Value, _>| value.unwrap());
-        let news: Vec<Value> = values.filter(|line| line["Index"].is_u64()).collect();
-        if !news.is_empty() {
-            return Some(news);
-        }
-    }
+    };
+    timeout(LONG, news).await.expect("lines in time")
 }
 
 fn indexes(lines: &[Value]) -> Vec<u64> {
@@ -230,7 +238,8 @@ async fn a_reader_who_reads_nothing_for_long_is_told_everything_in_the_end() {
     for mut stream in subscribers {
         let mut reported = Vec::new();
         while reported.len() < 100 {
-            let bytes = stream.recv().await.unwrap();
+            let bytes = timeout(LONG, stream.recv()).await;
+            let bytes = bytes.expect("pieces in time").unwrap();
             // A line is too long to be decoded here again and again: its beginning says enough.
             let begins = bytes.split(|byte| *byte == b'\n').filter_map(|line| {
                 let index = line
@@ -334,7 +343,10 @@ async fn what_two_threads_tell_of_the_past_is_what_one_tells() {
     ] {
         let (reader, _) = reader((&server, &log), &publisher, query, 1).await;
         let (mut alone, mut past, mut next) = (Vec::new(), PastWalk::default(), 1);
+        let mut pieces = 0;
         while next <= last {
+            pieces += 1;
+            assert!(pieces < 100_000, "{query}: {next} of {last}");
             let (mut piece, range) = (Vec::new(), (next, last));
             let reported = past.report_one(source, &reader.subscription, range, PIECE, &mut piece);
             next = reported.unwrap();
@@ -344,11 +356,13 @@ async fn what_two_threads_tell_of_the_past_is_what_one_tells() {
         let mut width = 0;
         for _ in 0..100 {
             let (mut reported, mut past, mut next) = (Vec::new(), PastWalk::default(), 1);
+            let mut pieces = 0;
             while next <= last {
-                let mut piece = Vec::new();
-                next = past
-                    .report(source, &reader.subscription, (next, last), &mut piece)
-                    .unwrap();
+                pieces += 1;
+                assert!(pieces < 100_000, "{query}: {next} of {last}");
+                let (mut piece, range) = (Vec::new(), (next, last));
+                let read = past.report(source, &reader.subscription, range, &mut piece);
+                next = read.unwrap();
                 reported.append(&mut piece);
             }
             assert!(
