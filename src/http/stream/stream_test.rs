@@ -308,6 +308,20 @@ fn many(number: usize) -> EvalsUpserted {
     }
 }
 
+/// All that is written of the past up to an index, piece by piece, by what writes one and answers
+/// the next index.
+fn walked(last: u64, mut write: impl FnMut((u64, u64), &mut Vec<u8>) -> u64) -> Vec<u8> {
+    let (mut all, mut next, mut pieces) = (Vec::new(), 1, 0);
+    while next <= last {
+        pieces += 1;
+        assert!(pieces < 100_000, "{next} of {last}");
+        let mut piece = Vec::new();
+        next = write((next, last), &mut piece);
+        all.append(&mut piece);
+    }
+    all
+}
+
 #[tokio::test]
 async fn what_two_threads_tell_of_the_past_is_what_one_tells() {
     let dir = tempfile::tempdir().unwrap();
@@ -342,29 +356,19 @@ async fn what_two_threads_tell_of_the_past_is_what_one_tells() {
         "topic=Node:*",
     ] {
         let (reader, _) = reader((&server, &log), &publisher, query, 1).await;
-        let (mut alone, mut past, mut next) = (Vec::new(), PastWalk::default(), 1);
-        let mut pieces = 0;
-        while next <= last {
-            pieces += 1;
-            assert!(pieces < 100_000, "{query}: {next} of {last}");
-            let (mut piece, range) = (Vec::new(), (next, last));
-            let reported = past.report_one(source, &reader.subscription, range, PIECE, &mut piece);
-            next = reported.unwrap();
-            alone.append(&mut piece);
-        }
+        let (subscription, mut past) = (&reader.subscription, PastWalk::default());
+        let alone = walked(last, |range, piece| {
+            let next = past.report_one(source, subscription, range, PIECE, piece);
+            next.unwrap()
+        });
         // Another test may have the thread.
         let mut width = 0;
         for _ in 0..100 {
-            let (mut reported, mut past, mut next) = (Vec::new(), PastWalk::default(), 1);
-            let mut pieces = 0;
-            while next <= last {
-                pieces += 1;
-                assert!(pieces < 100_000, "{query}: {next} of {last}");
-                let (mut piece, range) = (Vec::new(), (next, last));
-                let read = past.report(source, &reader.subscription, range, &mut piece);
-                next = read.unwrap();
-                reported.append(&mut piece);
-            }
+            let mut past = PastWalk::default();
+            let reported = walked(last, |range, piece| {
+                let next = past.report(source, subscription, range, piece);
+                next.unwrap()
+            });
             assert!(
                 reported == alone,
                 "{query}: {} {}",
