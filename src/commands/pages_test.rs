@@ -49,6 +49,7 @@ fn stop() -> DeregisterJob {
 fn events(world: &mut World, command: &impl super::Command) -> Vec<Event> {
     let mut all = Vec::new();
     loop {
+        assert!(all.len() < 1_000, "pages without end");
         let (event, guards, more) = match world.decide(command).unwrap() {
             Decision::Event { event, guards } => (event, guards, false),
             Decision::Page { event, guards } => (event, guards, true),

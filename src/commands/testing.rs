@@ -76,7 +76,7 @@ impl World {
 
     /// Decides and applies.
     pub(super) fn commit(&mut self, command: &impl Command) -> Outcome {
-        loop {
+        for _ in 0..1_000 {
             let (event, guards, last) = match self.decide(command).unwrap() {
                 Decision::Event { event, guards } => (event, guards, true),
                 Decision::Page { event, guards } => (event, guards, false),
@@ -87,6 +87,7 @@ impl World {
                 return outcome;
             }
         }
+        panic!("pages without end");
     }
 
     /// Decides and applies what must be accepted.

@@ -24,10 +24,14 @@ fn monitor_request(level: &str) -> MonitorRequest {
 /// What comes until a line holds `end`.
 async fn text(rx: &mut mpsc::Receiver<FileFrame>, end: &str) -> String {
     let mut all = String::new();
-    while !all.contains(end) {
-        let frame = rx.recv().await.expect("it goes on");
-        all += &String::from_utf8(frame.data).expect("text");
-    }
+    let reported = async {
+        while !all.contains(end) {
+            let frame = rx.recv().await.expect("it goes on");
+            all += &String::from_utf8(frame.data).expect("text");
+        }
+    };
+    let in_time = tokio::time::timeout(drover_testkit::LONG, reported).await;
+    in_time.unwrap_or_else(|_| panic!("no {end} in {all}"));
     all
 }
 

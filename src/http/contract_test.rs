@@ -222,9 +222,11 @@ async fn statuses_come_newest_first_in_pages() {
         list.map(|job| job["ID"].as_str().unwrap().to_owned())
             .collect()
     };
-    let mut all = Vec::new();
+    let (mut all, mut pages) = (Vec::new(), 0);
     let mut token = String::new();
     loop {
+        pages += 1;
+        assert!(pages < 100, "{all:?}");
         let target = format!("/v1/jobs/statuses?per_page=1&next_token={token}");
         let reply = h.get(&target).await;
         assert_eq!(reply.status, 200, "{}", reply.text());
@@ -390,6 +392,28 @@ async fn metrics_tell_what_the_server_holds() {
     let gauges = h.get("/v1/metrics").await.json()["Gauges"].clone();
     let gauges = gauges.as_array().unwrap();
     assert!(gauges.iter().any(|g| g["Name"] == "nomad.raft.lastIndex"));
+    // What the leader writes by itself may come in between.
+    let agree = async || {
+        let text = prometheus().await;
+        let log = h.server.raft.log();
+        let (_, last, applied) = h.server.raft.progress();
+        let (first, next) = log.bounds();
+        let bytes: u64 = log.segments().iter().map(|segment| segment.bytes).sum();
+        let wrong = [
+            ("nomad_raft_appliedIndex", applied),
+            ("nomad_raft_lastIndex", last),
+            ("drover_log_bytes", bytes),
+            ("drover_log_first_index", first),
+            ("drover_log_last_index", next - 1),
+            ("drover_log_signed_index", h.server.ledger.status().index),
+        ]
+        .map(|(name, value)| format!("{name} {value}"))
+        .into_iter()
+        .find(|wanted| !text.lines().any(|line| line == wanted));
+        wrong.map_or(Ok(()), |wanted| Err(format!("no {wanted} in {text}")))
+    };
+    let agree = eventually_async("what the log has", LONG, agree).await;
+    agree.unwrap();
     h.stop().await;
 }
 

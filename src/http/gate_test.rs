@@ -295,7 +295,9 @@ async fn what_is_in_another_namespace_is_as_what_is_not_there() {
     let none = "00000000-0000-0000-0000-000000000000";
     for path in ["/v1/evaluation/", "/v1/deployment/"] {
         // The index is that of the table, which the scheduler may just have moved.
+        let limit = std::time::Instant::now() + drover_testkit::LONG;
         let (there, absent) = loop {
+            assert!(std::time::Instant::now() < limit, "{path} never rests");
             let before = server.seen("red", &format!("{path}{none}")).await;
             let there = server.seen("red", &format!("{path}{eval}")).await;
             let absent = server.seen("red", &format!("{path}{none}")).await;

@@ -277,6 +277,7 @@ fn pages(
     let mut pages = Vec::new();
     let mut next_token = start.to_owned();
     loop {
+        assert!(pages.len() < 100, "{pages:?}");
         let filter = filter.replace('=', "%3D").replace(' ', "+");
         let query = format!(
             "namespace=default&per_page={per_page}&reverse={reverse}&filter={filter}\

@@ -6,34 +6,41 @@ use drover_events::alloc::{AllocsUpdatedByClient, ClientAllocUpdate};
 use drover_events::eval::EvalsUpserted;
 use drover_events::model::Evaluation;
 use drover_events::model::status::trigger;
-use drover_projections::Scan;
 use drover_projections::tables::allocs::{AllocRow, Allocs};
 use drover_projections::tables::evals::Evals;
 use drover_projections::tables::jobs::Jobs;
+use drover_projections::{Interest, Scan, Table, View};
 use drover_testkit::{LONG, eventually_async, so};
 use serde_json::Value;
+use tokio::time::timeout;
 
 use super::harness::{Given, Harness};
 use super::request::Request;
 
+/// What is found in a table, once it is there.
+async fn once<T: Table, F>(h: &Harness, what: &str, find: impl Fn(&View) -> Option<F>) -> F {
+    let found = async {
+        loop {
+            let interest = Interest::table::<T>();
+            let waiter = h.api.projections.watch().register(&[interest]);
+            let found = find(&h.api.projections.view());
+            if let Some(found) = found {
+                return found;
+            }
+            waiter.await;
+        }
+    };
+    let in_time = timeout(LONG, found).await;
+    in_time.unwrap_or_else(|_| panic!("waited {LONG:?} for {what}"))
+}
+
 /// The allocation of a job, once it is placed.
 async fn placed(h: &Harness, job: &str) -> AllocRow {
-    loop {
-        let waiter = h
-            .api
-            .projections
-            .watch()
-            .register(&[drover_projections::Interest::table::<Allocs>()]);
-        let found = {
-            let view = h.api.projections.view();
-            let mut rows = view.scan::<Allocs>(Scan::all()).map(Result::unwrap);
-            rows.find(|row| row.job_id == job)
-        };
-        if let Some(row) = found {
-            return row;
-        }
-        waiter.await;
-    }
+    let of_job = |view: &View| {
+        let mut rows = view.scan::<Allocs>(Scan::all()).map(Result::unwrap);
+        rows.find(|row| row.job_id == job)
+    };
+    once::<Allocs, _>(h, "a place", of_job).await
 }
 
 fn update(row: &AllocRow, status: &str) -> ClientAllocUpdate {
@@ -74,17 +81,12 @@ async fn who_waits_for_what_belongs_to_a_job_is_woken_by_that_alone() {
         h.register(job).await;
         rows.push(placed(&h, job).await);
         // Until nothing of its placement is left to be done.
-        loop {
-            let interest = drover_projections::Interest::table::<Evals>();
-            let waiter = h.api.projections.watch().register(&[interest]);
-            let view = h.api.projections.view();
+        let is_done = |view: &View| {
             let mut evals = view.scan::<Evals>(Scan::all()).map(Result::unwrap);
-            if evals.all(|eval| eval.status != "pending") {
-                break;
-            }
-            drop(evals);
-            waiter.await;
-        }
+            let is_done = evals.all(|eval| eval.status != "pending");
+            is_done.then_some(())
+        };
+        once::<Evals, _>(&h, "the end of evaluations", is_done).await;
     }
     for path in [
         "/v1/job/one/scale",
@@ -289,22 +291,11 @@ async fn evaluations_that_were_ended_together_hang_each_under_its_own_job() {
         h.register(id).await;
     }
     let blocked = async |job: &str| -> Evaluation {
-        loop {
-            let waiter = h
-                .api
-                .projections
-                .watch()
-                .register(&[drover_projections::Interest::table::<Evals>()]);
-            let found = {
-                let view = h.api.projections.view();
-                let mut evals = view.scan::<Evals>(Scan::all()).map(Result::unwrap);
-                evals.find(|eval| eval.job_id == job && eval.status == "blocked")
-            };
-            if let Some(eval) = found {
-                return eval;
-            }
-            waiter.await;
-        }
+        let of_job = |view: &View| {
+            let mut evals = view.scan::<Evals>(Scan::all()).map(Result::unwrap);
+            evals.find(|eval| eval.job_id == job && eval.status == "blocked")
+        };
+        once::<Evals, _>(&h, "a blocked evaluation", of_job).await
     };
     let mut ended = vec![blocked("one").await, blocked("two").await];
     let ids: Vec<String> = ended.iter().map(|eval| eval.id.clone()).collect();

@@ -418,7 +418,9 @@ mod tests {
             servers: Vec::new(),
             left_out: LeftOut::new(),
         };
+        let limit = std::time::Instant::now() + drover_testkit::LONG;
         while log.records().unwrap().space() != DiskSpace::Full {
+            assert!(std::time::Instant::now() < limit, "it is never full");
             drop(log.receive(&long).await);
         }
         crate::requests::requests_test::fill(&log);

@@ -156,14 +156,15 @@ async fn csi_09_an_event_shows_of_a_volume_what_a_read_shows() {
     let reply = tower::ServiceExt::oneshot(h.router(), request.unwrap()).await;
     let mut body = reply.unwrap().into_body();
     let mut reported = String::new();
-    while !reported.contains("MountFlags") {
-        let frame = http_body_util::BodyExt::frame(&mut body);
-        let frame = tokio::time::timeout(drover_testkit::LONG, frame)
-            .await
-            .expect("in time");
-        let frame = frame.unwrap().unwrap();
-        reported += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
-    }
+    let shown = async {
+        while !reported.contains("MountFlags") {
+            let frame = http_body_util::BodyExt::frame(&mut body).await;
+            let frame = frame.unwrap().unwrap();
+            reported += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
+        }
+    };
+    let in_time = tokio::time::timeout(drover_testkit::LONG, shown).await;
+    in_time.unwrap_or_else(|_| panic!("only {reported}"));
     assert!(
         reported.contains("\"MountFlags\":[\"[REDACTED]\"]"),
         "{reported}"

@@ -187,10 +187,12 @@ async fn statuses_come_in_parts_and_by_pages() {
         assert_eq!(plain.header("content-length"), "", "{target}");
         let (_, unpacked) = packed(&h, target).await;
         assert_eq!(unpacked, wanted, "{target}");
-        let mut found = Vec::new();
+        let (mut found, mut pages) = (Vec::new(), 0);
         let join = if target.contains('?') { '&' } else { '?' };
         let mut next = format!("{target}{join}per_page=7");
         loop {
+            pages += 1;
+            assert!(pages < 100, "{next}");
             let page = h.get(&next).await;
             found.extend(page.json().as_array().unwrap().clone());
             match page.header("x-nomad-nexttoken") {

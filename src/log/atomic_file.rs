@@ -156,6 +156,7 @@ mod tests {
             // Between any two operations: each fails once, and what came before it may be lost.
             let mut at = 0;
             loop {
+                assert!(at < 1_000, "operations without end");
                 let all = OPS.iter().any(|op| {
                     let disk = disk.fork();
                     disk.fail(*op, at, 1);

@@ -165,6 +165,7 @@ fn an_error_of_reading_is_an_error_and_not_the_end() {
     let before = disk.failed();
     let mut reads = 0;
     loop {
+        assert!(reads < 10_000, "reads without end");
         disk.fail(Op::Read, reads, 1);
         match open(&disk, plain.clone()) {
             Err(LogError::Io { .. }) => {}
@@ -229,6 +230,7 @@ fn whichever_operation_fails_what_was_acknowledged_is_there() {
     for (prepare, op) in kinds.iter().flat_map(|op| [(false, *op), (true, *op)]) {
         let mut at = 0;
         loop {
+            assert!(at < 10_000, "{op:?} without end");
             let disk = FakeDisk::default();
             disk.fail(op, at, 1);
             let (acked, purged) = live(

@@ -64,6 +64,7 @@ async fn fill(server: &Server, count: usize) {
 async fn delete(server: &Server) -> Vec<u64> {
     let (mut page_token, mut pages) = (String::new(), Vec::new());
     loop {
+        assert!(pages.len() < 10_000, "{page_token}");
         let page = DeleteEvalsPage {
             filter: "Status == \"pending\"".to_owned(),
             page_token,

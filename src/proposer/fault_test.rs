@@ -32,6 +32,7 @@ fn a_full_disk_refuses_writes_serves_reads_and_resumes() {
         disk.set_capacity(Some(disk.used()));
         let mut written = Vec::new();
         let error = loop {
+            assert!(written.len() < 100_000, "the disk never fills");
             let name = format!("n{}", written.len());
             let put = server
                 .proposer

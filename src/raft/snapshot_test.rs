@@ -82,6 +82,7 @@ fn until_the_next_is_there_for_certain_the_former_is() {
         for op in OPS {
             let mut at = 0;
             loop {
+                assert!(at < 1_000, "{op:?} without end");
                 let trial = disk.fork();
                 let snapshots = open(&trial);
                 trial.fail(op, at, 1);

@@ -323,6 +323,7 @@ async fn a_base_that_somebody_signed_who_was_killed_is_signed_for_certain() {
     let key = world.retention.keyring.active().unwrap().checkpoint_key();
     let note = base.path().join(NOTE);
     for works in 0.. {
+        assert!(works < 1_000, "operations without end");
         let mirror = Mirror::default();
         mirror.copy(base.path());
         let ours = SnapshotDir::on(mirror.files(), base.path().to_owned());

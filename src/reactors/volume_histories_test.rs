@@ -338,7 +338,9 @@ impl History<'_> {
             call.abort();
             let _ = call.await;
         }
+        let limit = std::time::Instant::now() + LONG;
         while self.world.strict.is_busy() {
+            assert!(std::time::Instant::now() < limit, "it stays busy");
             self.world.strict.catches_up().await;
             self.world.strict.strays().await;
             turns(1).await;

@@ -64,8 +64,10 @@ async fn until(what: &str, mut reached: impl FnMut() -> bool) {
 
 /// Uses up what is left of a full disk.
 pub(crate) fn fill(requests: &RequestLog) {
-    let log = requests.records().unwrap();
-    while log.append_one(1, 0, Bytes::from_static(b"x")).is_ok() {}
+    let (log, limit) = (requests.records().unwrap(), Instant::now() + LONG);
+    while log.append_one(1, 0, Bytes::from_static(b"x")).is_ok() {
+        assert!(Instant::now() < limit, "it is never full");
+    }
 }
 
 #[tokio::test]
@@ -168,8 +170,10 @@ async fn pages_follow_one_another_in_both_directions() {
             limit: 150,
             ..all()
         };
-        let mut found = Vec::new();
+        let (mut found, mut pages) = (Vec::new(), 0);
         loop {
+            pages += 1;
+            assert!(pages < 100, "{requested:?}");
             let page = listed(&log, &requested);
             assert!(page.entries.len() <= 150);
             assert!(page.entries.iter().all(|entry| entry.complete));
@@ -256,7 +260,10 @@ async fn auth_09_a_stranger_without_room_is_written_down_only_where_he_is_not_re
     let secret = request(Class::Secret, "/v1/var/a", "198.51.100.1");
     let disk = FakeDisk::default();
     let log = on(&disk, Guarantee::Enforced);
-    while log.has_capacity_for_stranger(from) {}
+    let limit = Instant::now() + LONG;
+    while log.has_capacity_for_stranger(from) {
+        assert!(Instant::now() < limit, "there is no quota");
+    }
     let receive = async || log.receive_of(secret.clone(), Some(from)).await.unwrap();
     receive().await.complete(403).await.unwrap();
     drop(receive().await);
@@ -313,7 +320,10 @@ async fn auth_09_what_was_left_out_is_told_once_it_can_be_and_strangers_are_answ
     let log = on(&disk, Guarantee::Enforced);
     disk.set_capacity(Some(0));
     let long = request(Class::Secret, &"x".repeat(100_000), "10.0.0.1");
-    while log.receive(&long).await.is_ok() {}
+    let limit = Instant::now() + LONG;
+    while log.receive(&long).await.is_ok() {
+        assert!(Instant::now() < limit, "it is never full");
+    }
     assert!(log.broken().is_none() && log.leave_out(from).is_err());
     disk.set_capacity(None);
     log.denied(guess.clone(), 403).await.unwrap();
@@ -322,7 +332,9 @@ async fn auth_09_what_was_left_out_is_told_once_it_can_be_and_strangers_are_answ
     let disk = FakeDisk::default();
     let log = on(&disk, Guarantee::BestEffort);
     disk.set_capacity(Some(0));
+    let limit = Instant::now() + LONG;
     while log.lost() == 0 {
+        assert!(Instant::now() < limit, "nothing is lost");
         drop(log.receive(&long).await);
         drop(log.records().unwrap().sync());
     }

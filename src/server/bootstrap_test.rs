@@ -157,24 +157,27 @@ async fn quiet(server: &Server, id: &str) {
 
 /// Waits until the job, which has no allocations, is over: as one whose allocations are collected.
 async fn end(server: &Server, id: &str) {
-    loop {
-        let view = server.projections.view();
-        let job = view.get::<Jobs>(("default", id)).unwrap().unwrap();
-        if job.status == status::job::DEAD {
-            return;
+    let ended = async {
+        loop {
+            let view = server.projections.view();
+            let job = view.get::<Jobs>(("default", id)).unwrap().unwrap();
+            if job.status == status::job::DEAD {
+                return;
+            }
+            let own = Scan::with_key_prefix::<(String, String)>(("default", id));
+            let open = view.rows_by::<EvalsByJob>(own);
+            let open = open.map(|eval| Evaluation::clone(&eval.unwrap()));
+            let evals = open.map(|eval| Evaluation {
+                status: status::eval::COMPLETE.to_owned(),
+                ..eval
+            });
+            let command = UpsertEvals {
+                evals: evals.collect(),
+                decision: None,
+            };
+            drop(view);
+            server.submit(command, Origin::default()).await.unwrap();
         }
-        let rows =
-            view.rows_by::<EvalsByJob>(Scan::with_key_prefix::<(String, String)>(("default", id)));
-        let open = rows.map(|eval| Evaluation::clone(&eval.unwrap()));
-        let evals = open.map(|eval| Evaluation {
-            status: status::eval::COMPLETE.to_owned(),
-            ..eval
-        });
-        let command = UpsertEvals {
-            evals: evals.collect(),
-            decision: None,
-        };
-        drop(view);
-        server.submit(command, Origin::default()).await.unwrap();
-    }
+    };
+    tokio::time::timeout(LONG, ended).await.expect("it is over");
 }

@@ -103,12 +103,8 @@ async fn csi_05_where_it_is_mounted_the_node_does_its_part_and_else_who_mounts_i
 
 /// Waits until a controller got so many requests to make volumes larger.
 async fn grows(world: &World, calls: usize) {
-    let requested = async {
-        while world.strict.count(EXPAND) < calls {
-            turns(1).await;
-        }
-    };
-    timeout(LONG, requested).await.expect("it is called");
+    let is_called = || world.strict.count(EXPAND) >= calls;
+    reached("its call", is_called).await;
 }
 
 #[tokio::test]

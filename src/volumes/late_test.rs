@@ -239,9 +239,7 @@ async fn how_long_a_volume_may_still_be_deleted_counts_from_the_last_call() {
     world.volume("data", ONE);
     world.strict.fault(DELETE, &[Fault::Hangs; 2]);
     let first = async {
-        while world.strict.count(DELETE) == 0 {
-            turns(1).await;
-        }
+        reached("the first call", || world.strict.count(DELETE) > 0).await;
         world.row("data").deleting
     };
     let (deleted, first) = tokio::join!(delete(&world), first);

@@ -1,9 +1,12 @@
 //! What each step of a volume's life requests, refuses and says.
 
+use std::time::Instant;
+
 use drover_events::csi::{CsiVolumeClaimed, claim_mode, state};
 use drover_events::model::status::access_mode::{
     MULTI_NODE_READER as READERS, SINGLE_NODE_WRITER as ONE,
 };
+use drover_testkit::LONG;
 
 use super::harness::*;
 use super::testing::*;
@@ -124,13 +127,11 @@ async fn csi_40_detach_and_garbage_collection_at_once_make_no_claim_of_nobody() 
             .strict
             .fault([UNMOUNT, DETACH][number % 2], &[refusal]);
         let (key, node, origin) = (key("data"), node_id(0), Origin::default());
+        let limit = Instant::now() + LONG;
         let detached = async || {
-            while world
-                .volumes
-                .detach(&key, (&node, false), &origin)
-                .await
-                .is_err()
-            {}
+            while let Err(error) = world.volumes.detach(&key, (&node, false), &origin).await {
+                assert!(Instant::now() < limit, "it is not detached: {error}");
+            }
         };
         let collected = async || {
             for _ in 0..20 {

@@ -6,9 +6,10 @@ use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use drover_testkit::LONG;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
@@ -58,6 +59,20 @@ pub(crate) async fn turns(mut many: usize) {
             return Poll::Ready(());
         }
         many -= 1;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
+}
+
+/// Lets other tasks run until this is so: it is noticed at once, and before they do more.
+pub(crate) async fn reached(what: &str, mut is_so: impl FnMut() -> bool) {
+    let limit = Instant::now() + LONG;
+    poll_fn(|context| {
+        if is_so() {
+            return Poll::Ready(());
+        }
+        assert!(Instant::now() < limit, "waited {LONG:?} for {what}");
         context.waker().wake_by_ref();
         Poll::Pending
     })

@@ -1,6 +1,7 @@
 //! Policies, tokens and roles, on an agent with ACLs on.
 
 use std::fs;
+use std::time::Instant;
 
 use anyhow::ensure;
 use drover_testkit::{Http, LONG, Setup, wait_for};
@@ -359,15 +360,8 @@ fn what_is_followed_ends_with_the_right_to_it_and_with_nothing_else() {
     for n in 0..3 {
         let name = format!("more-{n}");
         token(&name);
-        loop {
-            let line = manager
-                .next_line()
-                .expect("it goes on")
-                .expect("it is not over");
-            if String::from_utf8_lossy(&line).contains(&name) {
-                break;
-            }
-        }
+        let named = |line: &str| line.contains(&name).then_some(());
+        manager.find(&name, named).expect("a line");
         // Nothing changes meanwhile, for longer than rights are looked after.
         let (_, list) = ask(&running, &root, "GET", "/v1/acl/tokens", &Value::Null);
         let list: Value = serde_json::from_str(&list).expect("JSON");
@@ -383,13 +377,16 @@ fn what_is_followed_ends_with_the_right_to_it_and_with_nothing_else() {
     let accessor = narrow["AccessorID"].as_str().expect("an accessor");
     let gone = format!("/v1/acl/token/{accessor}");
     assert_eq!(ask(&running, &root, "DELETE", &gone, &Value::Null).0, 200);
+    let begun = Instant::now();
     // Nothing happens to jobs any more: only its right ends the stream.
     while let Ok(Some(line)) = reported.next_line() {
+        assert!(begun.elapsed() < LONG, "it goes on without its right");
         let line = String::from_utf8_lossy(&line).into_owned();
         assert!(line == "{}" || line.contains("\"Topic\":\"Job\""), "{line}");
     }
     // It ticks for minutes: only its right ends it.
     while let Ok(Some(line)) = lines[0].next_line() {
+        assert!(begun.elapsed() < LONG, "it goes on without its right");
         assert_eq!(line, b"tick");
     }
     for _ in 0..20 {

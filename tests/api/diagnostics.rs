@@ -30,13 +30,11 @@ fn mod_23_a_log_is_followed_at_a_level_that_the_agent_does_not_write() {
     );
     let reload = running.http().put("/v1/agent/reload", &json!({}));
     assert_eq!(reload.expect("an answer").status, 200);
-    let reported = loop {
-        let line = lines.next_line().expect("it goes on").expect("a line");
-        let line = String::from_utf8_lossy(&line).into_owned();
-        if line.contains("Reloading configuration") {
-            break line;
-        }
+    let reloads = |line: &str| {
+        let reloads = line.contains("Reloading configuration");
+        reloads.then(|| line.to_owned())
     };
+    let reported = lines.find("a reload", reloads).expect("a line");
     assert!(
         reported.contains(" INFO ") && reported.contains("reload.rs:"),
         "{reported}"

@@ -168,9 +168,11 @@ fn pages_of_evaluations_join_to_the_whole_list() {
     let running = paused(4);
     let mut http = running.http();
     let whole = json_of(&mut http, "/v1/evaluations");
-    let mut joined = Vec::new();
+    let (mut joined, mut pages) = (Vec::new(), 0);
     let mut token = String::new();
     loop {
+        pages += 1;
+        assert!(pages < 100, "{token}");
         let page = http.get(&format!("/v1/evaluations?per_page=3&next_token={token}"));
         let page = page.expect("an answer");
         let rows = page.json().expect("JSON");

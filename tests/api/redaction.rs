@@ -59,11 +59,12 @@ fn streamed(agent: &Agent, query: &str) -> String {
     let path = format!("/v1/event/stream?index=1&topic=**&namespace=*&{query}");
     let mut lines = agent.http().lines(&path).expect("a stream");
     let mut reported = String::new();
-    while !reported.contains("app/db") {
-        let line = lines.next_line().expect("a line").expect("it goes on");
-        reported += &String::from_utf8_lossy(&line);
+    let last = lines.find("the variable", |line| {
+        reported += line;
         reported.push('\n');
-    }
+        line.contains("app/db").then_some(())
+    });
+    last.expect("a line");
     reported
 }
 

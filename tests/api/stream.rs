@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::io::Write as _;
 use std::net::TcpStream;
+use std::time::Instant;
 
-use drover_testkit::{Http, Lines};
+use drover_testkit::{Http, LONG, Lines};
 use serde_json::{Value, json};
 
 use crate::support::{Running, escaped, job, json_of, register, server};
@@ -27,34 +28,31 @@ fn follow(running: &Running, query: &str) -> Lines {
     running.http().lines(&path).expect("a stream")
 }
 
-/// The next line with something in it.
-fn next(lines: &mut Lines) -> String {
-    loop {
-        let line = lines.next_line().expect("a line").expect("goes on");
-        let line = String::from_utf8(line).expect("text");
-        if !line.is_empty() && line != "{}" {
-            return line;
+/// The next line with something in it that is wanted.
+fn json_where(lines: &mut Lines, mut wanted: impl FnMut(&Value) -> bool) -> Value {
+    let read = |line: &str| match line {
+        "" | "{}" => None,
+        line => {
+            let line: Value = serde_json::from_str(line).expect("JSON");
+            wanted(&line).then_some(line)
         }
-    }
+    };
+    lines.find("what is wanted", read).expect("a line")
 }
 
 fn next_json(lines: &mut Lines) -> Value {
-    serde_json::from_str(&next(lines)).expect("JSON")
+    json_where(lines, |_| true)
 }
 
 /// Lines of events until one about this key came, that one included.
 fn until(lines: &mut Lines, key: &str) -> Vec<Value> {
     let mut reported = Vec::new();
-    loop {
-        let line = next_json(lines);
-        let last = line["Events"]
-            .as_array()
-            .is_some_and(|events| events.iter().any(|event| event["Key"] == key));
-        reported.push(line);
-        if last {
-            return reported;
-        }
-    }
+    json_where(lines, |line| {
+        reported.push(line.clone());
+        let events = line["Events"].as_array();
+        events.is_some_and(|events| events.iter().any(|event| event["Key"] == key))
+    });
+    reported
 }
 
 fn events(lines: &[Value]) -> Vec<&Value> {
@@ -75,29 +73,27 @@ struct Sent {
     data: String,
 }
 
-fn next_sent(lines: &mut Lines) -> Sent {
+/// The next one that is wanted.
+fn sent_where(lines: &mut Lines, mut wanted: impl FnMut(&Sent) -> bool) -> Sent {
     let mut sent = Sent::default();
-    loop {
-        let line = lines.next_line().expect("a line").expect("goes on");
-        let line = String::from_utf8(line).expect("text");
+    let read = |line: &str| {
         match line.split_once(": ") {
             Some(("event", text)) => text.clone_into(&mut sent.event),
             Some(("id", text)) => text.clone_into(&mut sent.id),
             Some(("data", text)) => text.clone_into(&mut sent.data),
-            _ if line.is_empty() && !sent.data.is_empty() => return sent,
+            _ if line.is_empty() && !sent.data.is_empty() => {
+                return Some(std::mem::take(&mut sent)).filter(&mut wanted);
+            }
             _ => {}
         }
-    }
+        None
+    };
+    lines.find("what is wanted", read).expect("an event")
 }
 
 /// The next one that is no checkpoint.
 fn next_event(lines: &mut Lines) -> Sent {
-    loop {
-        let sent = next_sent(lines);
-        if sent.event.is_empty() {
-            return sent;
-        }
-    }
+    sent_where(lines, |sent| sent.event.is_empty())
 }
 
 fn sse(http: Http, query: &str) -> Lines {
@@ -110,24 +106,20 @@ fn a_reader_of_server_sent_events_resumes_exactly_behind_his_last() {
     let running = with_jobs(&["a", "b", "c", "d"]);
     let mut lines = sse(running.http(), "index=1&namespace=*");
     let mut all = Vec::new();
-    loop {
-        let sent = next_sent(&mut lines);
+    sent_where(&mut lines, |sent| {
+        let data: Value = serde_json::from_str(&sent.data).expect("JSON");
         if sent.event == "checkpoint" {
-            let data: Value = serde_json::from_str(&sent.data).expect("JSON");
             assert_eq!(sent.id, "", "a checkpoint is no event to come back behind");
             assert!(data["Time"].as_i64().is_some_and(|time| time > 0), "{data}");
             assert_eq!(data["Epoch"].as_str().map(str::len), Some(32));
             // Something may have happened while it was written.
-            if data["Lag"] == 0 {
-                break;
-            }
-            continue;
+            return data["Lag"] == 0;
         }
         assert_eq!(sent.event, "");
-        let data: Value = serde_json::from_str(&sent.data).expect("JSON");
         assert_eq!(data["Index"].to_string(), sent.id);
-        all.push(sent);
-    }
+        all.push(sent.clone());
+        false
+    });
     assert!(all.len() >= 4, "{}", all.len());
     for cut in [0, 1, all.len() / 2, all.len() - 2] {
         let http = running.http().header("Last-Event-ID", &all[cut].id);
@@ -145,20 +137,16 @@ fn a_reader_of_server_sent_events_resumes_exactly_behind_his_last() {
     );
     register(&mut running.http(), &job("e", 1));
     let mut last: u64 = newest.parse().expect("an index");
-    loop {
-        let sent = next_sent(&mut lines);
-        if sent.event.is_empty() {
-            let id = sent.id.parse().expect("an index");
-            assert!(id > last, "{id} after {last}");
-            last = id;
-            if sent
-                .data
-                .contains("\"Type\":\"JobRegistered\",\"Key\":\"e\"")
-            {
-                break;
-            }
+    sent_where(&mut lines, |sent| {
+        if !sent.event.is_empty() {
+            return false;
         }
-    }
+        let id = sent.id.parse().expect("an index");
+        assert!(id > last, "{id} after {last}");
+        last = id;
+        let registered = "\"Type\":\"JobRegistered\",\"Key\":\"e\"";
+        sent.data.contains(registered)
+    });
 }
 
 #[test]
@@ -166,8 +154,7 @@ fn cloud_events_carry_the_record_and_the_attributes_of_the_specification() {
     let running = with_jobs(&["a"]);
     let mut lines = follow(&running, "index=1&topic=**&namespace=*&format=cloudevents");
     let mut kinds = BTreeSet::new();
-    loop {
-        let event = next_json(&mut lines);
+    json_where(&mut lines, |event| {
         assert_eq!(event["specversion"], "1.0");
         assert_eq!(event["datacontenttype"], "application/json");
         for name in ["id", "source", "type"] {
@@ -184,14 +171,15 @@ fn cloud_events_carry_the_record_and_the_attributes_of_the_specification() {
         let kind = data["Kind"].as_str().expect("a kind").to_owned();
         assert!(event["type"].as_str().expect("a type").ends_with(&kind));
         kinds.insert(kind.clone());
-        if kind == "JobRegistered" {
+        let is_registered = kind == "JobRegistered";
+        if is_registered {
             let time = event["time"].as_str().expect("a time");
             assert!(time.ends_with('Z') && time.contains('T'), "{time}");
             assert_eq!(data["Actor"]["kind"], "anonymous");
             assert_eq!(data["Payload"]["Job"]["ID"], "a");
-            break;
         }
-    }
+        is_registered
+    });
     for kind in ["LeaderElected", "ClusterIdSet"] {
         assert!(kinds.contains(kind), "{kinds:?}");
     }
@@ -324,6 +312,7 @@ fn a_reader_however_slow_is_told_everything_once() {
     let running = server();
     let addr = running.agent.addr();
     let mut slow = TcpStream::connect(addr).expect("connects");
+    slow.set_read_timeout(Some(LONG)).expect("a socket");
     let request = format!("GET {STREAM}?index=1&topic=Job&kind=JobRegistered HTTP/1.1\r\n");
     slow.write_all(format!("{request}Host: x\r\n\r\n").as_bytes())
         .expect("asks");
@@ -339,15 +328,17 @@ fn a_reader_however_slow_is_told_everything_once() {
     let mut text = Vec::new();
     let mut chunk = vec![0; 1 << 20];
     let end = "\"Key\":\"job-1499\"";
-    while !text
-        .windows(end.len())
-        .rev()
-        .take(1 << 21)
-        .any(|w| w == end.as_bytes())
-    {
+    let begun = Instant::now();
+    loop {
         let read = slow.read(&mut chunk).expect("reads");
         assert!(read > 0, "the stream ended");
+        assert!(begun.elapsed() < LONG, "{} bytes, no end", text.len());
+        let before = text.len().saturating_sub(end.len());
         text.extend_from_slice(&chunk[..read]);
+        let mut new = text[before..].windows(end.len());
+        if new.any(|part| part == end.as_bytes()) {
+            break;
+        }
     }
     let text = String::from_utf8_lossy(&text);
     let keys: Vec<&str> = text
@@ -398,11 +389,8 @@ fn what_cannot_be_streamed_is_refused_by_name() {
 fn checkpoints_are_for_those_who_ask() {
     let running = with_jobs(&["a"]);
     let mut lines = follow(&running, "index=latest&checkpoints=true&topic=Job:none");
-    let mut line = next_json(&mut lines);
     // What the leader writes by itself may be on its way still.
-    while line["Checkpoint"]["Lag"] != 0 {
-        line = next_json(&mut lines);
-    }
+    let line = json_where(&mut lines, |line| line["Checkpoint"]["Lag"] == 0);
     let newest = line["Checkpoint"]["Index"].as_u64().expect("an index");
     assert!(newest > 0, "{line}");
     // A filtered stream says how far it is, though it sent no event.

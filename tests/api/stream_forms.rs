@@ -19,19 +19,17 @@ fn lines(running: &Running, accept: &str, query: &str, until: &str) -> Vec<Value
     let http = running.http().header("Accept", accept);
     let mut lines = http.lines(&format!("{STREAM}?{query}")).expect("a stream");
     let mut reported = Vec::new();
-    loop {
-        let line = lines.next_line().expect("a line").expect("it goes on");
-        let line = String::from_utf8(line).expect("text");
-        let data = line.strip_prefix("data: ").unwrap_or(&line);
+    let last = lines.find(until, |line| {
+        let data = line.strip_prefix("data: ").unwrap_or(line);
         if let Ok(json) = serde_json::from_str::<Value>(data)
             && json != json!({})
         {
             reported.push(json);
         }
-        if line.contains(until) {
-            return reported;
-        }
-    }
+        line.contains(until).then_some(())
+    });
+    last.expect("a line");
+    reported
 }
 
 fn validator(schema: &Value) -> drover_testkit::jsonschema::Validator {
@@ -160,12 +158,8 @@ fn forms_are_negotiated() {
         let path = format!("{STREAM}?index=1&topic=Job&{query}");
         let mut lines = http.lines(&path).expect("a stream");
         assert_eq!(lines.header("content-type"), Some(kind), "{accept} {query}");
-        let line = loop {
-            let line = lines.next_line().expect("a line").expect("it goes on");
-            if line.windows(3).any(|part| part == b"\"a\"") {
-                break String::from_utf8(line).expect("text");
-            }
-        };
+        let named = |line: &str| line.contains("\"a\"").then(|| line.to_owned());
+        let line = lines.find("the job", named).expect("a line");
         assert_eq!(line.contains("specversion"), cloud, "{accept} {query}");
     }
 }
@@ -179,16 +173,16 @@ fn a_reader_of_server_sent_events_is_told_when_to_come_back_with_his_first() {
     let mut lines = http.lines(&path).expect("a stream");
     let mut block: Vec<String> = Vec::new();
     // The first block with a field in it is the first event, whole.
-    loop {
-        let line = lines.next_line().expect("a line").expect("it goes on");
-        let line = String::from_utf8(line).expect("text");
-        match line.as_str() {
+    let whole = lines.find("a whole event", |line| {
+        match line {
             "" if block.is_empty() => {}
-            "" => break,
+            "" => return Some(()),
             comment if comment.starts_with(':') => {}
             field => block.push(field.to_owned()),
         }
-    }
+        None
+    });
+    whole.expect("an event");
     assert_eq!(block[0], "retry: 1000");
     assert!(
         block[1].starts_with("id: ") && block[2].starts_with("data: {"),
@@ -225,13 +219,13 @@ fn a_filter_of_cloud_events_sees_the_document_and_nothing_that_is_hidden() {
             }
         }
         let mut ids = Vec::new();
-        while ids.last().is_none_or(|id| id != "end") {
-            let line = stream.next_line().expect("a line").expect("it goes on");
-            if let Ok(event) = serde_json::from_slice::<Value>(&line) {
-                let id = &event["data"]["Payload"]["Job"]["ID"];
-                ids.push(id.as_str().unwrap_or_default().to_owned());
-            }
-        }
+        let last = stream.find("the end", |line| {
+            let event: Value = serde_json::from_str(line).ok()?;
+            let id = &event["data"]["Payload"]["Job"]["ID"];
+            ids.push(id.as_str().unwrap_or_default().to_owned());
+            (id == "end").then_some(())
+        });
+        last.expect("a line");
         ids
     };
     assert_eq!(ids("Payload.Job.ID == a", false), ["a", "end"]);

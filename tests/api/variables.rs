@@ -151,17 +151,11 @@ fn var_07_no_value_lies_in_clear_below_the_data_directory() {
         .http()
         .put("/v1/var/app/end", &items("plain"))
         .expect("an answer");
-    loop {
-        let line = lines
-            .next_line()
-            .expect("a line")
-            .expect("the stream goes on");
-        let line = String::from_utf8_lossy(&line).into_owned();
+    let end = lines.find("the last variable", |line| {
         assert!(!line.contains(canary), "{line}");
-        if line.contains("app/end") {
-            break;
-        }
-    }
+        line.contains("app/end").then_some(())
+    });
+    end.expect("a line");
     let read = json_of(&mut agent.http(), "/v1/var/app/db");
     assert_eq!(read["Items"]["user"], canary);
     agent.stop(drover_testkit::LONG).expect("it stops");

@@ -89,6 +89,7 @@ fn ev_12_three_servers_delete_the_same_rows_by_filter() {
     loop {
         index += 1;
         pages += 1;
+        assert!(pages < 100, "{token}");
         match all(&mut replicas, index, &page(&token)) {
             Reply::Page { count, next } => {
                 assert!(count <= 7, "a page of {count}");

@@ -134,6 +134,7 @@ fn sch_15_a_replacement_that_waits_is_not_placed_on_the_node_that_returns() {
         let waiting = left.blocked.expect("a replacement waits for room");
         let (mut calls, mut passed) = (order.to_vec(), Vec::new());
         while !calls.is_empty() {
+            assert!(passed.len() < 1_000, "{order:?}: {passed:?}");
             let next = calls.remove(0);
             if !call(&mut world, next, &id, &at) {
                 calls.push(next);

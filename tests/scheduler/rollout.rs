@@ -274,7 +274,8 @@ fn a_version_has_one_deployment_whatever_happens_to_it_later() {
 /// An operator drains a node: what is on it gets the order to move, so many at a time, and ends.
 pub(crate) fn drain(world: &mut World, node: &str, at_once: usize) {
     world.ineligible(node);
-    loop {
+    for round in 0.. {
+        assert!(round < 1_000, "it is never empty");
         let live = world.live();
         let on_it = |id: &&String| world.alloc(id).node_id == node;
         let moving: Vec<String> = live.iter().filter(on_it).take(at_once).cloned().collect();

@@ -262,7 +262,10 @@ impl World {
     /// The same once that server has tried everything it found.
     pub(crate) fn idle_core(&mut self) -> Core {
         let mut core = self.core();
+        let mut tried = 0;
         while let Some((eval, token)) = core.broker.dequeue(&KINDS, self.now) {
+            tried += 1;
+            assert!(tried < 10_000, "evaluations without end: {eval:?}");
             self.run_eval(&eval);
             core.catch_up(&self.view(), self.now).unwrap();
             core.broker.ack(&eval.id, token, self.now).unwrap();

@@ -40,6 +40,16 @@ fn build(projections: &Projections) -> Option<u64> {
     made
 }
 
+/// Makes all sets that are due; answers the marks of those that it made.
+fn build_all(projections: &Projections) -> Vec<u64> {
+    let mut marks = Vec::new();
+    while let Some(mark) = build(projections) {
+        marks.push(mark);
+        assert!(marks.len() < 1_000, "the same is due again: {marks:?}");
+    }
+    marks
+}
+
 /// A table whose sets are made before those of the things.
 struct Firsts;
 
@@ -136,14 +146,11 @@ fn whole_lists_of_the_past_equal_a_fold_where_rows_are_found_by_their_keys() {
     let states = expected(&steps);
     apply(&mut writer, &steps[..700], &[9]);
     assert_eq!(build(&projections), Some(0));
-    while build(&projections).is_some() {}
+    build_all(&projections);
     apply(&mut writer, &steps[700..1_500], &[13]);
     // Where there is no set yet it is a walk.
     assert_eq!(named(&projections, 750..1_500, SkippedDeleted::Rows), 0);
-    let mut marks = Vec::new();
-    while let Some(mark) = build(&projections) {
-        marks.push(mark);
-    }
+    let marks = build_all(&projections);
     assert_eq!(marks.len(), 16, "{marks:?}");
     assert_eq!(marks.last(), Some(&1_500));
     // A view shows what was there when the last batch was written.
@@ -163,7 +170,7 @@ fn sets_go_with_the_past_they_tell_of() {
     let steps = steps(1_060);
     let states = expected(&steps);
     apply(&mut writer, &steps[..1_000], &[20]);
-    while build(&projections).is_some() {}
+    build_all(&projections);
     writer.raise_floor(620).unwrap();
     projections.prune().unwrap();
     apply(&mut writer, &steps[1_000..1_001], &[1]);
@@ -195,7 +202,7 @@ fn databases_are_equal_whatever_sets_they_have() {
     let steps = steps(200);
     apply(&mut writer, &steps, &[7]);
     apply(&mut other, &steps, &[7]);
-    while build(&one).is_some() {}
+    build_all(&one);
     let found = one.view().differences(&two.view(), 9, &mut |_| ());
     assert_eq!(found.unwrap(), []);
     let found = two.view().differences(&one.view(), 9, &mut |_| ());
@@ -208,7 +215,7 @@ fn a_set_that_cannot_be_read_is_made_anew_and_keeps_no_other_table_from_its_next
     let (projections, mut writer) = with_tables(dir.path(), &WITH_FIRSTS);
     let steps = steps(110);
     apply(&mut writer, &steps[..60], &[7]);
-    while build(&projections).is_some() {}
+    build_all(&projections);
     let head = place(Firsts::ID, 50, 0);
     let whole = stored(&projections, &head);
     assert!(whole.is_some());
@@ -231,7 +238,7 @@ fn the_next_set_is_the_same_where_the_one_before_it_cannot_be_read() {
     let states = expected(&steps);
     for (projections, writer) in [(&sound, &mut writer), (&damaged, &mut other)] {
         apply(writer, &steps[..60], &[7]);
-        while build(projections).is_some() {}
+        build_all(projections);
     }
     let keys = place(Things::ID, 50, 1);
     let whole = stored(&damaged, &keys);
@@ -264,7 +271,7 @@ fn lists_of_the_past_are_whole_where_an_old_set_cannot_be_read() {
     let steps = steps(1_001);
     let states = expected(&steps);
     apply(&mut writer, &steps[..1_000], &[20]);
-    while build(&projections).is_some() {}
+    build_all(&projections);
     for (mark, chunk) in [(600, 0), (650, 1)] {
         let part = place(Things::ID, mark, chunk);
         assert!(stored(&projections, &part).is_some_and(|part| part.len() > 1));
@@ -286,7 +293,7 @@ fn lists_of_the_past_are_whole_where_an_old_set_lost_keys_or_counts_what_cannot_
     let steps = steps(1_051);
     let states = expected(&steps);
     apply(&mut writer, &steps[..1_000], &[20]);
-    while build(&projections).is_some() {}
+    build_all(&projections);
     // A chunk is lost, another one ends behind the first of its keys, and numbers are too large.
     remove(&projections, Family::History, &place(Things::ID, 600, 1));
     let chunk = place(Things::ID, 650, 1);
@@ -331,7 +338,7 @@ fn a_set_that_lost_keys_is_made_anew_before_the_next_one() {
     let (projections, mut writer) = open(dir.path());
     let steps = steps(110);
     apply(&mut writer, &steps[..60], &[7]);
-    while build(&projections).is_some() {}
+    build_all(&projections);
     let keys = place(Things::ID, 50, 1);
     let whole = stored(&projections, &keys);
     assert!(whole.is_some());
@@ -374,7 +381,7 @@ fn sets_are_made_though_the_disk_damaged_the_newest_one() {
     let (projections, mut writer) = open(&path);
     keep_files(&projections);
     apply(&mut writer, &long_steps(20, 1_000, 60), &[12]);
-    while build(&projections).is_some() {}
+    build_all(&projections);
     let chunk = |chunk| stored(&projections, &place(Things::ID, 50, chunk));
     let keys = chunk(1).unwrap();
     assert_eq!(chunk(2), None, "it is small");
@@ -394,7 +401,7 @@ fn lists_of_the_past_are_whole_where_the_disk_damaged_an_old_set() {
     let steps = long_steps(240, 1_000, 106);
     let states = expected(&steps);
     apply(&mut writer, &steps[..55], &[11]);
-    while build(&projections).is_some() {}
+    build_all(&projections);
     apply(&mut writer, &steps[55..60], &[5]);
     assert_eq!(named(&projections, 50..60, SkippedDeleted::Rows), 10);
     let chunk = |chunk| stored(&projections, &place(Things::ID, 50, chunk));
@@ -438,7 +445,7 @@ fn a_table_with_a_row_that_cannot_be_read_is_left_out_and_the_others_get_their_s
         projections.build_due_live_sets(&mut left_out).unwrap(),
         None
     );
-    let built: Vec<_> = std::iter::from_fn(|| build(&projections)).collect();
+    let built = build_all(&projections);
     assert_eq!(built, [0, 50]);
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::task::{Context, Wake, Waker};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -100,13 +101,14 @@ fn wait_for(waiter: Waiter) {
     }
     let waker = Waker::from(Arc::new(Here(std::thread::current())));
     let mut waiter = std::pin::pin!(waiter);
-    while waiter
-        .as_mut()
-        .poll(&mut Context::from_waker(&waker))
-        .is_pending()
-    {
-        std::thread::park();
+    for _ in 0..10 {
+        let polled = waiter.as_mut().poll(&mut Context::from_waker(&waker));
+        if polled.is_ready() {
+            return;
+        }
+        std::thread::park_timeout(Duration::from_secs(10));
     }
+    panic!("nobody wakes it");
 }
 
 #[test]

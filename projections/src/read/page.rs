@@ -346,6 +346,7 @@ mod tests {
                 let (more, next) = page(&rows, Some(&start), per_page, reverse, even);
                 prop_assert!(!more.is_empty());
                 joined.extend(more);
+                prop_assert!(joined.len() <= whole.len(), "{:?}", joined);
                 token = next;
             }
             prop_assert_eq!(joined, whole);

@@ -136,7 +136,8 @@ fn a_comparison_names_rows_that_cannot_be_read_and_goes_on_behind_them() {
     let whole = whole.unwrap();
     assert_eq!((whole.keys.as_slice(), whole.last), (&expected[..], None));
     let (mut paged, mut above) = (Vec::new(), None);
-    loop {
+    for pages in 0.. {
+        assert!(pages < 100, "{paged:?}");
         let mut budget = Budget { keys: 1, ..PLENTY };
         let at = above.as_deref();
         let found = things().differing(&before, &after, at, &mut budget);
@@ -229,7 +230,8 @@ proptest! {
         prop_assert_eq!(whole.last, None);
         for by_rows in [false, true] {
             let (mut paged, mut above) = (Vec::new(), None);
-            loop {
+            for pages in 0.. {
+                prop_assert!(pages < 10_000, "{:?}", paged);
                 let mut budget = match by_rows {
                     true => Budget { rows: page as u64, ..PLENTY },
                     false => Budget { keys: page, ..PLENTY },

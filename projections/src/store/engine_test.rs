@@ -384,7 +384,8 @@ proptest! {
             for prefix in [crate::Prefix::new(), crate::Prefix::new().str("a"), crate::Prefix::new().str("c")] {
                 let wanted = texts(prefix.as_bytes());
                 let (mut paged, mut from) = (Vec::new(), None);
-                loop {
+                for pages in 0.. {
+                    prop_assert!(pages < 10_000, "{:?}", from);
                     let page = list.page(prefix.as_bytes(), from.as_deref(), limit);
                     if page.rows > 0 {
                         paged.push(text(&page.parts));
@@ -395,7 +396,8 @@ proptest! {
                 }
                 prop_assert_eq!(paged.join(","), wanted.join(","));
                 let (mut back, mut from) = (Vec::new(), None);
-                loop {
+                for pages in 0.. {
+                    prop_assert!(pages < 10_000, "{:?}", from);
                     let page = list.page_back(prefix.as_bytes(), from.as_deref(), limit);
                     back.extend(page.parts.iter().map(|part| text(std::slice::from_ref(part))));
                     from = page.next;

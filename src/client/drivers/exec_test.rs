@@ -164,7 +164,12 @@ impl Beside {
     }
 
     /// All that comes to the end: output, errors, exit code.
-    async fn end(mut self) -> (String, String, i32) {
+    async fn end(self) -> (String, String, i32) {
+        let rest = tokio::time::timeout(LONG, self.rest()).await;
+        rest.expect("it ends in time")
+    }
+
+    async fn rest(mut self) -> (String, String, i32) {
         let (mut out, mut err) = (Vec::new(), Vec::new());
         while let Some(one) = self.from.recv().await {
             match one {
@@ -185,7 +190,8 @@ impl Beside {
     async fn until(&mut self, text: &str) -> String {
         let mut seen = String::new();
         while !seen.contains(text) {
-            match self.from.recv().await {
+            let next = tokio::time::timeout(LONG, self.from.recv()).await;
+            match next.unwrap_or_else(|_| panic!("no {text:?} in {seen:?}")) {
                 Some(ExecOut::Stdout(data)) => seen += &String::from_utf8_lossy(&data),
                 other => panic!("{other:?} before {text:?}: {seen:?}"),
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use drover_testkit::LONG;
 use futures_util::StreamExt;
@@ -43,7 +43,9 @@ async fn drv_04_samples_come_from_the_executor_as_a_stream_until_the_task_ends()
     let task = executor.state().task_pid;
     let mut measures = executor.measure(OFTEN).await.unwrap();
     let (mut last, mut ticks, mut samples) = (0, 0, 0);
+    let limit = Instant::now() + LONG;
     while samples < 3 || ticks == 0 {
+        assert!(Instant::now() < limit, "{samples} samples, {ticks} ticks");
         let Measure::Sample { at, usage } = reported(&mut measures).await else {
             panic!("no end before the end");
         };
@@ -62,10 +64,12 @@ async fn drv_04_samples_come_from_the_executor_as_a_stream_until_the_task_ends()
         .stop(Signal::KILL.as_raw(), Duration::ZERO)
         .unwrap();
     assert_eq!(reported(&mut seldom).await, Measure::Ended);
+    let limit = Instant::now() + LONG;
     while let reported @ (Measure::Sample { .. } | Measure::Failed { .. }) =
         reported(&mut measures).await
     {
         assert!(matches!(reported, Measure::Sample { .. }), "{reported:?}");
+        assert!(Instant::now() < limit, "it does not end with its task");
     }
     executor.wait().await;
     assert!(executor.measure(OFTEN).await.is_err(), "nothing is there");
@@ -96,7 +100,9 @@ async fn drv_04_a_failure_says_whether_another_stream_may_do_better() {
         maximum: Some(1024),
     };
     prlimit(Some(pid), Resource::Nofile, limit(free)).unwrap();
+    let begun = Instant::now();
     let (why, recoverable) = loop {
+        assert!(begun.elapsed() < LONG, "it goes on");
         match reported(&mut measures).await {
             Measure::Sample { .. } => {}
             other => break failed(other),
@@ -109,6 +115,7 @@ async fn drv_04_a_failure_says_whether_another_stream_may_do_better() {
     // No more of them at once than an executor can serve.
     let mut many = vec![again];
     let (why, recoverable) = loop {
+        assert!(many.len() < 1_000, "it takes all");
         let mut one = executor.measure(Duration::from_secs(3600)).await.unwrap();
         match reported(&mut one).await {
             Measure::Sample { .. } => many.push(one),
@@ -174,7 +181,9 @@ async fn drv_04_an_executor_killed_amid_a_stream_fails_it_and_is_no_end_of_the_t
         sample.expect("a sample");
     }
     kill_process(Pid::from_raw(pid("ExecutorPid")).unwrap(), Signal::KILL).unwrap();
+    let begun = Instant::now();
     let error = loop {
+        assert!(begun.elapsed() < LONG, "it goes on");
         match samples.next().await.expect("it does not just end") {
             Ok(_) => {}
             Err(error) => break error,

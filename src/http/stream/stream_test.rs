@@ -7,8 +7,10 @@ use bytes::Bytes;
 use drover_events::eval::EvalsUpserted;
 use drover_events::model::{Evaluation, Node};
 use drover_events::node::NodeRegistered;
+use drover_testkit::LONG;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::page::{Needs, StreamPage};
@@ -119,19 +121,25 @@ pub(super) async fn reader(
 /// The next lines that are not heartbeats; none when the stream has ended.
 async fn lines(stream: &mut mpsc::Receiver<Bytes>) -> Option<Vec<Value>> {
     let mut bytes = Vec::new();
-    loop {
-        bytes.extend_from_slice(&stream.recv().await?);
-        if !bytes.ends_with(b"\n") {
-            continue;
+    let news = async {
+        loop {
+            let Some(piece) = stream.recv().await else {
+                return None;
+            };
+            bytes.extend_from_slice(&piece);
+            if !bytes.ends_with(b"\n") {
+                continue;
+            }
+            let bytes = std::mem::take(&mut bytes);
+            let values = serde_json::Deserializer::from_slice(&bytes).into_iter();
+            let values = values.map(|value: Result<Value, _>| value.unwrap());
+            let news: Vec<Value> = values.filter(|line| line["Index"].is_u64()).collect();
+            if !news.is_empty() {
+                return Some(news);
+            }
         }
-        let bytes = std::mem::take(&mut bytes);
-        let values = serde_json::Deserializer::from_slice(&bytes).into_iter();
-        let values = values.map(|value: Result<Value, _>| value.unwrap());
-        let news: Vec<Value> = values.filter(|line| line["Index"].is_u64()).collect();
-        if !news.is_empty() {
-            return Some(news);
-        }
-    }
+    };
+    timeout(LONG, news).await.expect("lines in time")
 }
 
 fn indexes(lines: &[Value]) -> Vec<u64> {
@@ -230,7 +238,8 @@ async fn a_reader_who_reads_nothing_for_long_is_told_everything_in_the_end() {
     for mut stream in subscribers {
         let mut reported = Vec::new();
         while reported.len() < 100 {
-            let bytes = stream.recv().await.unwrap();
+            let bytes = timeout(LONG, stream.recv()).await;
+            let bytes = bytes.expect("pieces in time").unwrap();
             // A line is too long to be decoded here again and again: its beginning says enough.
             let begins = bytes.split(|byte| *byte == b'\n').filter_map(|line| {
                 let index = line
@@ -299,6 +308,20 @@ fn many(number: usize) -> EvalsUpserted {
     }
 }
 
+/// All that is written of the past up to an index, piece by piece, by what writes one and answers
+/// the next index.
+fn walked(last: u64, mut write: impl FnMut((u64, u64), &mut Vec<u8>) -> u64) -> Vec<u8> {
+    let (mut all, mut next, mut pieces) = (Vec::new(), 1, 0);
+    while next <= last {
+        pieces += 1;
+        assert!(pieces < 100_000, "{next} of {last}");
+        let mut piece = Vec::new();
+        next = write((next, last), &mut piece);
+        all.append(&mut piece);
+    }
+    all
+}
+
 #[tokio::test]
 async fn what_two_threads_tell_of_the_past_is_what_one_tells() {
     let dir = tempfile::tempdir().unwrap();
@@ -333,24 +356,19 @@ async fn what_two_threads_tell_of_the_past_is_what_one_tells() {
         "topic=Node:*",
     ] {
         let (reader, _) = reader((&server, &log), &publisher, query, 1).await;
-        let (mut alone, mut past, mut next) = (Vec::new(), PastWalk::default(), 1);
-        while next <= last {
-            let (mut piece, range) = (Vec::new(), (next, last));
-            let reported = past.report_one(source, &reader.subscription, range, PIECE, &mut piece);
-            next = reported.unwrap();
-            alone.append(&mut piece);
-        }
+        let (subscription, mut past) = (&reader.subscription, PastWalk::default());
+        let alone = walked(last, |range, piece| {
+            let next = past.report_one(source, subscription, range, PIECE, piece);
+            next.unwrap()
+        });
         // Another test may have the thread.
         let mut width = 0;
         for _ in 0..100 {
-            let (mut reported, mut past, mut next) = (Vec::new(), PastWalk::default(), 1);
-            while next <= last {
-                let mut piece = Vec::new();
-                next = past
-                    .report(source, &reader.subscription, (next, last), &mut piece)
-                    .unwrap();
-                reported.append(&mut piece);
-            }
+            let mut past = PastWalk::default();
+            let reported = walked(last, |range, piece| {
+                let next = past.report(source, subscription, range, piece);
+                next.unwrap()
+            });
             assert!(
                 reported == alone,
                 "{query}: {} {}",

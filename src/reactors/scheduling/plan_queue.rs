@@ -155,10 +155,6 @@ async fn propose_next(shared: &Arc<SchedulingShared>, permits: &Arc<Semaphore>) 
     };
     took("nomad.nomad.plan.evaluate", began);
     let partial = !prepared.rejected_nodes.is_empty() || prepared.cut_short;
-    if !prepared.rejected_nodes.is_empty() {
-        let nodes = prepared.rejected_nodes.len() as u64;
-        metrics::counter!("nomad.nomad.plan.node_rejected").increment(nodes);
-    }
     let began = Instant::now();
     let proposed = propose_plan(&*shared.proposer, prepared.events, partial).await;
     shared.tasks.spawn(async move {
@@ -170,7 +166,11 @@ async fn propose_next(shared: &Arc<SchedulingShared>, permits: &Arc<Semaphore>) 
     true
 }
 
-fn checked(shared: &SchedulingShared, request: PlanRequest) -> Result<Prepared, Refusal> {
+/// What is left of a plan once it is checked. Nodes that it no longer fits on are counted.
+pub(super) fn checked(
+    shared: &SchedulingShared,
+    request: PlanRequest,
+) -> Result<Prepared, Refusal> {
     let (now, began) = (shared.clock.now(), Instant::now());
     let mut core = shared.core.lock();
     let view = shared.projections.view();
@@ -178,7 +178,12 @@ fn checked(shared: &SchedulingShared, request: PlanRequest) -> Result<Prepared, 
     took("nomad.nomad.plan.wait_for_index", began);
     let outstanding = core.broker.pause(&request.eval.id, request.token);
     outstanding.map_err(|error| Refusal::internal(error.to_string()))?;
-    Ok(prepare(&mut core, request, now))
+    let prepared = prepare(&mut core, request, now);
+    let rejected = prepared.rejected_nodes.len() as u64;
+    if rejected > 0 {
+        metrics::counter!("nomad.nomad.plan.node_rejected").increment(rejected);
+    }
+    Ok(prepared)
 }
 
 /// A plan whose events are queued at the proposer.

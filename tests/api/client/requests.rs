@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use drover_testkit::{Agent, Http, LONG, so, wait_for};
@@ -80,7 +81,10 @@ fn a_followed_file_tells_when_it_is_renamed_and_when_it_is_cut() {
     };
     let until = |stream: &mut TcpStream, wanted: &str| {
         let (mut text, mut buf) = (String::new(), [0; 4096]);
+        let begun = Instant::now();
         while !text.contains(wanted) {
+            // A heartbeat begins the timeout of the socket again.
+            assert!(begun.elapsed() < LONG, "{wanted} did not come: {text}");
             let n = stream.read(&mut buf).expect("it goes on");
             assert!(n > 0, "{wanted} did not come: {text}");
             text.push_str(&String::from_utf8_lossy(&buf[..n]));

@@ -5,12 +5,14 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use serde_json::Value;
+
+use crate::wait::LONG;
 
 /// A client of one server.
 pub struct Http {
@@ -304,6 +306,27 @@ impl Lines {
                 Some(bytes) => self.pending.extend_from_slice(&bytes),
                 None => return Ok(None),
             }
+        }
+    }
+
+    /// What this makes of the first line that it makes something of. Lines before it, heartbeats
+    /// too, do not prolong the wait.
+    ///
+    /// # Errors
+    /// When no such line came for [`LONG`], or the stream ended or broke.
+    pub fn find<T>(&mut self, what: &str, mut wanted: impl FnMut(&str) -> Option<T>) -> Result<T> {
+        let start = Instant::now();
+        loop {
+            let line = self.next_line()?;
+            let line = line.with_context(|| format!("the stream ended before {what}"))?;
+            let line = String::from_utf8(line)?;
+            if let Some(found) = wanted(&line) {
+                return Ok(found);
+            }
+            ensure!(
+                start.elapsed() < LONG,
+                "waited {LONG:?} for {what}; last: {line}"
+            );
         }
     }
 }

@@ -152,7 +152,8 @@ pub(crate) fn check(file: &File, lines: &[&str], test: &[bool], measured: &mut M
             .iter()
             .enumerate()
             .filter(|_| !file.path.starts_with("tests/sim/"));
-        let spins = spins.filter(|(n, line)| tested(*n) && spins_on(line));
+        let spins =
+            spins.filter(|(n, line)| tested(*n) && (spins_on(line) || only_turns(lines, *n)));
         count("test-spins", spins.count());
         let raw = file.text.lines().enumerate();
         let shared = raw.filter(|(n, line)| tested(*n) && shared_place(line));
@@ -250,6 +251,15 @@ fn always_many(line: &str) -> Option<&'static str> {
 /// Looks again at once, on a processor that another thread may need for what is waited for.
 fn spins_on(line: &str) -> bool {
     line.contains("yield_now(") || line.contains("spin_loop(")
+}
+
+/// Whether a loop begins before this line that does nothing but let other tasks run, and so never
+/// ends where nothing comes of it. (What waits so for a condition is `volumes::testing::reached`.)
+fn only_turns(lines: &[&str], number: usize) -> bool {
+    let before = number.checked_sub(1).map_or("", |before| lines[before]);
+    let begins = before.trim_start();
+    let begins = begins.starts_with("while ") || begins.starts_with("loop {");
+    begins && lines[number].trim_start().starts_with("turns(")
 }
 
 /// A port or a directory that a test shares with whatever else runs.
@@ -523,6 +533,11 @@ mod tests {
         assert_eq!(count("test-spins", "src/a.rs", &test(spin)), 1);
         assert_eq!(count("test-spins", "src/a.rs", spin), 0);
         assert_eq!(count("test-spins", "tests/sim/a.rs", spin), 0);
+        let turns = "while !done() {\n    turns(1).await;\n}\n";
+        assert_eq!(count("test-spins", "src/a_test.rs", turns), 1);
+        let does_more = "while !done() {\n    assert!(in_time());\n    turns(1).await;\n}\n";
+        assert_eq!(count("test-spins", "src/a_test.rs", does_more), 0);
+        assert_eq!(count("test-spins", "src/a_test.rs", "turns(10).await;"), 0);
         let sleep = "tokio::time::sleep(PAUSE).await;";
         assert_eq!(count("test-sleeps", "src/a_test.rs", sleep), 1);
         assert_eq!(count("test-sleeps", "src/a.rs", &test(sleep)), 1);

@@ -63,6 +63,7 @@ fn eval_02_pages_follow_one_another_until_no_token_is_left() {
         assert!(count <= 10);
         total += count;
         pages += 1;
+        assert!(pages < 100, "{token}");
         token = next;
         if token.is_empty() {
             break;

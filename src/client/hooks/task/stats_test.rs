@@ -244,8 +244,10 @@ async fn conforms(running: Arc<dyn RunningTask>) {
     }
     let beside = running.stats(Duration::from_secs(3600));
     running.stop("SIGKILL", Duration::ZERO).unwrap();
+    let limit = Instant::now() + LONG;
     while let Some(sample) = samples.next().await {
         sample.expect("no error before the end");
+        assert!(Instant::now() < limit, "it does not end with its task");
     }
     let rest: Vec<_> = beside.collect().await;
     assert!(

@@ -275,8 +275,10 @@ async fn a_page_goes_on_where_the_last_one_ended() {
     for name in ["a", "b", "c", "d", "e"] {
         made.push(calls.create(name).await.unwrap());
     }
-    let (mut seen, mut token) = (Vec::new(), String::new());
+    let (mut seen, mut token, mut pages) = (Vec::new(), String::new(), 0);
     loop {
+        pages += 1;
+        assert!(pages < 100, "{seen:?}");
         let requested = proto::ListVolumesRequest {
             max_entries: 2,
             starting_token: token,
