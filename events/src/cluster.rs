@@ -142,7 +142,7 @@ wire! {
         publisher: String = "Publisher",
         /// The last index that it had published.
         published: u64 = "Published",
-        /// The index of the event that said that it fell behind.
+        /// The index of the event that reported that it fell behind.
         since: u64 = "Since",
     }
 }

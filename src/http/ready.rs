@@ -2,7 +2,7 @@
 //!
 //! A plain request (no filter, no prefix, no extra fields) is answered with pieces that all
 //! requests share, compressed once if a caller wants them so; everything else goes through
-//! `list.rs`. Which lists there are, and how a row looks in them, is said here; keeping them up is
+//! `list.rs`. Which lists there are, and how a row looks in them, stands here; keeping them up is
 //! the projections' work.
 
 use std::sync::{Arc, OnceLock};

@@ -41,7 +41,7 @@ pub enum By {
 }
 
 impl By {
-    /// As it is said and counted.
+    /// As it is reported and counted.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -200,7 +200,7 @@ fn wrong_life(token: &AclToken, bounds: TtlBounds) -> Option<String> {
     }
 }
 
-/// What an update changes that stays as it is for ever. What is empty is not said.
+/// What an update changes that stays as it is for ever. What is empty is not set.
 fn wrong_change(known: &SealedToken, update: &UpdateAclToken) -> Vec<String> {
     let (had, token) = (&known.token, &update.token);
     let ttl = token.expiration_ttl;

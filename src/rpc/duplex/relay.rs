@@ -149,7 +149,7 @@ mod tests {
                 far.outflow.send(piece.clone()).await.unwrap();
             }
             far.outflow.end();
-            // It is gone, and everything that it said is still on its way.
+            // It is gone, and everything that it sent is still on its way.
             drop(far.inflow);
         };
         let taken = async {

@@ -21,7 +21,7 @@ const COMMANDS: &str = "src/cli/";
 struct Glossary<'t> {
     /// What stands as code in the table of terms.
     code: BTreeSet<&'t str>,
-    /// Each word that is not used, as the parts of a name, and what is said instead.
+    /// Each word that is not used, as the parts of a name, and what is written instead.
     words: Vec<(Vec<String>, &'t str)>,
 }
 

@@ -158,7 +158,7 @@ impl VolumeRequest {
         }
     }
 
-    /// As what a CSI volume is claimed, and how it is attached, also where neither is said.
+    /// As what a CSI volume is claimed, and how it is attached, also where neither is set.
     #[must_use]
     pub fn csi_modes(&self) -> (&str, &str) {
         let access = match (self.access_mode.as_str(), self.read_only) {

@@ -88,7 +88,7 @@ impl Instance {
     }
 }
 
-/// What a plugin said of itself, and how it is.
+/// What a plugin reported of itself, and how it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PluginProbe {
     /// Its identity; none before it answered.
