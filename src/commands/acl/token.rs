@@ -16,7 +16,7 @@ use serde_json::json;
 use super::{MAX_TEXT, content_hash, reject_invalid, require_acl_support};
 use crate::{Command, Decision, Stamp};
 
-/// The type of a token that may what its policies allow.
+/// The type of a token that may do what its policies allow.
 const CLIENT: &str = "client";
 /// The type of a token that may everything.
 pub(super) const MANAGEMENT: &str = "management";
