@@ -12,7 +12,7 @@ use crate::{impl_json_schema, wire};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub struct LeaderElected {
-    /// The server's id.
+    /// Its id in the membership of Raft.
     #[serde(rename = "ServerID")]
     pub server_id: String,
     /// The server's name.

@@ -255,7 +255,6 @@ impl Client {
         self.core.report()
     }
 
-    /// This node's id.
     pub fn node_id(&self) -> String {
         self.core.id()
     }

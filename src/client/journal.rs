@@ -44,7 +44,6 @@ pub enum JournalError {
          allocations anew"
     )]
     Damaged {
-        /// File name of the segment.
         segment: String,
         /// Byte offset of what is damaged.
         offset: u64,

@@ -108,7 +108,6 @@ impl Node {
         marks.failed.map_or(Ok(marks.all), Err)
     }
 
-    /// The file of a user.
     fn user(&self, alloc: &str) -> PathBuf {
         let of = usage(&[]).name();
         self.root.users.join("default/vol").join(of).join(alloc)

@@ -110,7 +110,7 @@ impl Job {
 }
 
 impl TaskGroup {
-    /// The task of a name.
+    /// The task that is called so.
     #[must_use]
     pub fn task(&self, name: &str) -> Option<&Task> {
         self.tasks.iter().find(|task| task.name == name)

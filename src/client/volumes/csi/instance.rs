@@ -68,7 +68,6 @@ impl fmt::Display for CsiPart {
 /// A task that is a plugin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Instance {
-    /// The plugin's name.
     pub plugin: String,
     /// What it is.
     pub kind: PluginKind,
