@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_does_not_get_his_turn_in_time_is_told_so() {
+    async fn a_read_that_gets_no_turn_in_time_is_told_so() {
         static TURNS: Semaphore = Semaphore::const_new(1);
         let taken = TURNS.acquire().await.unwrap();
         let soon = Duration::from_millis(20);

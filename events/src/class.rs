@@ -1,6 +1,6 @@
 //! How confidential a field is, which exports, audit and debug output go by.
 //!
-//! It is said where the field is declared ([`wire!`](crate::wire)): `"Env" (Sensitive)`. A field is
+//! It stands where the field is declared ([`wire!`](crate::wire)): `"Env" (Sensitive)`. A field is
 //! known by its struct's name and its own name on the wire, as a serialiser meets them. Fields
 //! without a class are public. A class holds for everything below its field. A field that is
 //! declared public only looks like a secret: that was considered.
@@ -138,7 +138,7 @@ const fn is_same(one: &str, other: &str) -> bool {
     true
 }
 
-/// Every field of which a class is said, as struct, field, class.
+/// Every field for which a class is given, as struct, field, class.
 pub fn listed() -> impl Iterator<Item = (&'static str, &'static str, Class)> {
     let all = LISTED.iter();
     all.flat_map(|(name, fields)| {

@@ -12,7 +12,7 @@ use crate::{impl_json_schema, wire};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub struct LeaderElected {
-    /// The server's id.
+    /// Its id in the membership of Raft.
     #[serde(rename = "ServerID")]
     pub server_id: String,
     /// The server's name.
@@ -142,7 +142,7 @@ wire! {
         publisher: String = "Publisher",
         /// The last index that it had published.
         published: u64 = "Published",
-        /// The index of the event that said that it fell behind.
+        /// The index of the event that reported that it fell behind.
         since: u64 = "Since",
     }
 }

@@ -249,7 +249,7 @@ impl<'a> BodyParts<'a> {
 pub struct Header {
     /// Unix nanoseconds.
     pub time: i64,
-    /// The event's id.
+    /// Made by the leader, before the event was proposed.
     pub id: EventId,
     /// Who did it.
     #[serde(default)]

@@ -1,4 +1,4 @@
-//! What is said of a field of a job specification: once, in the line that declares it.
+//! What there is to know of a field of a job specification: once, in the line that declares it.
 //!
 //! The structs of a job (`events/src/model/job`) are declared with [`wire!`](crate::wire). Where
 //! a struct is a block of specifications, its line says so, and the line of each field says all
@@ -19,7 +19,7 @@
 //!   specifications and in JSON, too ([`Held`]): a number, a text, a list of blocks.
 //! - `"MaxFiles"`: its name in JSON, stored rows and JSON Schemas; they have the fields in the
 //!   order in which they stand here. `omit` behind it leaves the field out when it is empty.
-//! - `(Sensitive)` behind that: how confidential it is ([`Class`]). Nothing is said of what is
+//! - `(Sensitive)` behind that: how confidential it is ([`Class`]). It is left out of what is
 //!   public and looks it.
 //! - `[hcl()]`: specifications say it, under its name in the model; `[hcl_as("max_file_size")]`:
 //!   under another one. Without, a field is had by JSON alone. What else there is to say follows
@@ -54,7 +54,7 @@ pub trait Specified {
 
 /// A type that a field of a job may have.
 pub trait Held {
-    /// What a field of this type holds, if nothing else is said of it.
+    /// What a field of this type holds, if nothing else is given.
     const KIND: Kind;
 }
 
@@ -70,7 +70,7 @@ pub struct Shape {
 /// A field of a block.
 #[derive(Clone, Copy, Debug)]
 pub struct Field {
-    /// Its name in specifications; empty if it cannot be said there.
+    /// Its name in specifications; empty if it cannot be set there.
     pub hcl: &'static str,
     /// Its name in JSON. Names that begin with `@` exist only between decoding and the special
     /// cases.
@@ -81,7 +81,7 @@ pub struct Field {
     pub required: bool,
     /// Clients' own form has it; what has not is read where a server showed it.
     pub shown: bool,
-    /// What it is where it is not said, in every job. Other defaults follow from other fields.
+    /// What it is where it is not set, in every job. Other defaults follow from other fields.
     pub default: Option<Preset>,
     /// A specification with zero or an empty text gets the default as well.
     pub empty_is_unset: bool,
@@ -125,11 +125,11 @@ pub enum Kind {
     Labelled(&'static Shape, &'static str),
     /// Blocks with one label, as a map by label; the label is the named field too.
     ByLabel(&'static Shape, &'static str),
-    /// Any JSON, never said in a specification.
+    /// Any JSON, never set in a specification.
     Json,
 }
 
-/// The value of a field that is not said.
+/// The value of a field that is not set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Preset {
@@ -144,7 +144,7 @@ pub enum Preset {
 
 /// The methods are what a field's line may say of it in brackets.
 impl Field {
-    /// A field of the model, of which nothing else is said yet.
+    /// A field of the model, of which nothing else is known yet.
     pub const fn of(own: &'static str, json: &'static str, kind: Kind) -> Self {
         Self {
             hcl: "",
@@ -236,32 +236,32 @@ impl Field {
         Self { kind, ..self }
     }
 
-    /// This text where it is not said.
+    /// This text where it is not set.
     pub const fn default_text(self, text: &'static str) -> Self {
         self.with_default(Preset::Text(text))
     }
 
-    /// This number where it is not said.
+    /// This number where it is not set.
     pub const fn default_int(self, number: i64) -> Self {
         self.with_default(Preset::Int(number))
     }
 
-    /// So many seconds where it is not said; of a duration.
+    /// So many seconds where it is not set; of a duration.
     pub const fn default_seconds(self, seconds: i64) -> Self {
         self.with_default(Preset::Int(seconds * SECOND))
     }
 
-    /// True or false where it is not said.
+    /// True or false where it is not set.
     pub const fn default_bool(self, flag: bool) -> Self {
         self.with_default(Preset::Bool(flag))
     }
 
-    /// An empty list where it is not said, which is not the same as none.
+    /// An empty list where it is not set, which is not the same as none.
     pub const fn default_list(self) -> Self {
         self.with_default(Preset::List)
     }
 
-    /// Zero and an empty text count as not said: the default takes their place.
+    /// Zero and an empty text count as not set: the default takes their place.
     pub const fn empty_is_unset(self) -> Self {
         Self {
             empty_is_unset: true,

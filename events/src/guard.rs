@@ -13,7 +13,7 @@ use crate::envelope::EventId;
 pub enum Guard {
     /// The row exists and was last written at this index.
     RowAt {
-        /// The table's number.
+        /// Its `Table::ID` in the projections.
         table: u16,
         /// The row's encoded key.
         key: Bytes,
@@ -22,14 +22,14 @@ pub enum Guard {
     },
     /// There is no such row.
     RowAbsent {
-        /// The table's number.
+        /// Its `Table::ID` in the projections.
         table: u16,
         /// The row's encoded key.
         key: Bytes,
     },
     /// Fewer than `limit` rows have a key that starts so.
     CountBelow {
-        /// The table's number.
+        /// Its `Table::ID` in the projections.
         table: u16,
         /// The encoded prefix.
         prefix: Bytes,
@@ -38,7 +38,7 @@ pub enum Guard {
     },
     /// Nothing has changed what fits on the node since this event.
     NodeMark {
-        /// The node's id.
+        /// The node, by id.
         node: String,
         /// The event that last changed the node's use; zero when nothing has yet.
         mark: EventId,

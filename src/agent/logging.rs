@@ -24,7 +24,6 @@ pub(super) enum LoggingError {
     /// The file cannot be opened for appending.
     #[error("log_file: cannot open {path}")]
     File {
-        /// The file.
         path: PathBuf,
         /// Why.
         #[source]

@@ -20,7 +20,7 @@ const LAST: Duration = Duration::from_millis(100);
 /// Keeps the signals from every thread that is started from now on, for [`Signals::listen`].
 ///
 /// # Errors
-/// The kernel said no.
+/// The kernel refused.
 pub(super) fn block() -> io::Result<()> {
     Ok(all().thread_block()?)
 }
@@ -71,7 +71,7 @@ impl Signals {
         Ok(Self { stop, hangup, more })
     }
 
-    /// The process ends itself so much later than the signal said by which the agent leaves.
+    /// The process ends itself so much later than was set for the signal by which the agent leaves.
     pub(super) fn grant(&self, more: Duration) {
         let more = u64::try_from(more.as_millis()).unwrap_or(u64::MAX);
         self.more.store(more, Ordering::Release);

@@ -5,7 +5,7 @@
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// Flags, the command they are of (none: any), and what is said. The first that fits counts.
+/// Flags, the command they are of (none: any), and the text for them. The first that fits counts.
 const ABSENT: [(&[&str], &str, &str); 16] = [
     (
         &["alloc-mounts-dir"],

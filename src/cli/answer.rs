@@ -24,7 +24,7 @@ pub(super) fn body<T: DeserializeOwned>(body: &[u8], is_read: bool) -> Result<T>
     match body.trim_ascii() {
         [] if is_read => bail!(
             "the agent's answer is empty: it says neither what there is nor that there is \
-             nothing; is that of a proxy before the agent?"
+             nothing; does it come from a proxy before the agent?"
         ),
         [] => read(b"null"),
         body => read(body),

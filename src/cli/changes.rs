@@ -234,7 +234,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn who_did_it_is_told_whatever_his_kind() {
+    fn the_actor_of_a_change_is_shown_whatever_its_kind() {
         for (actor, reported) in [
             (
                 json!({"kind": "robot", "id": "0123456789"}),

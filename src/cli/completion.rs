@@ -11,8 +11,8 @@ use clap_complete::Shell;
   drover completions zsh > ~/.zfunc/_drover
   drover completions fish > ~/.config/fish/completions/drover.fish
 
-In bash and zsh jobs, allocations, nodes and what else has an id are completed too: the agent is
-asked for them, at NOMAD_ADDR or -address.")]
+In bash and zsh jobs, allocations, nodes and what else has an id are completed too: they are
+read from the agent at NOMAD_ADDR or -address.")]
 pub(super) struct Args {
     /// Which shell
     pub(super) shell: Shell,

@@ -61,7 +61,7 @@ pub(super) fn run(verb: &Verb, out: &Out) -> anyhow::Result<u8> {
     }
 }
 
-/// What is said of files that leave open what the agent is.
+/// The error for files that leave open what the agent is.
 const NO_ROLE: &str = "No role is enabled: an agent starts with this beside -dev, -server, \
     -client, or a file that says server { enabled = true } or client { enabled = true }.";
 
@@ -72,7 +72,7 @@ fn checked(paths: &[PathBuf]) -> Result<(Config, bool), ConfigError> {
     config::load(&mut config, paths)?;
     let has_role = config.server.enabled || config.client.enabled;
     let mut whole = config.clone();
-    // As with -dev: what is said of either is checked.
+    // As with -dev: what the files set of either is checked.
     whole.server.enabled |= !has_role;
     whole.client.enabled |= !has_role;
     if whole.data_dir.is_none() {

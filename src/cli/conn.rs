@@ -58,7 +58,7 @@ pub(super) struct Trust {
         value_name = "NAME"
     )]
     pub(super) tls_server_name: String,
-    /// Take any certificate: whoever is on the way may read and change everything
+    /// Accept any certificate: others on the network can then read and change everything
     #[arg(
         long,
         alias = "insecure",

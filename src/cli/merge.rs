@@ -8,7 +8,7 @@ use serde_json::{Map, Value as Json};
 /// A thing as it came.
 pub(super) type Raw = Map<String, Json>;
 
-/// What is at a path, to be changed; `failed` is said where it cannot be had.
+/// What is at a path, to be changed; `failed` is the error where it cannot be had.
 ///
 /// # Errors
 /// What the agent refuses, and an answer that is no object: it holds nothing that could stay.

@@ -200,7 +200,7 @@ enum Noun {
     /// Inspect a job (short for `job inspect`)
     #[command(hide = true)]
     Inspect(job::inspect::Args),
-    /// Capture what there is to see of a cluster (short for `operator debug`)
+    /// Capture logs, profiles and state of a cluster (short for `operator debug`)
     #[command(hide = true)]
     Debug(Box<debug::Args>),
     /// Show logs (short for `alloc logs`)

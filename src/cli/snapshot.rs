@@ -357,7 +357,7 @@ async fn online(args: &RestoreArgs, out: &Out) -> Result<u8> {
         return Ok(0);
     }
     back(&client, taken.index).await?;
-    out.line("The server is back with it");
+    out.line("The server is back with the restored state");
     Ok(0)
 }
 
@@ -377,12 +377,16 @@ async fn back(client: &Client, first: u64) -> Result<()> {
         match digests::held(client).await {
             Ok(held) if held.index >= first => return Ok(()),
             Err(error) if begun.elapsed() > BACK => {
-                let text =
-                    format!("The backup is restored, and the server is not back in {BACK:?}");
+                let text = format!(
+                    "The backup is restored, but the server is not back after {BACK:?}: see its log"
+                );
                 return Err(error.context(text));
             }
             Ok(_) if begun.elapsed() > BACK => {
-                bail!("The backup is restored, and the server does not answer with it in {BACK:?}")
+                bail!(
+                    "The backup is restored, but the server answers with the old state after \
+                     {BACK:?}: see its log"
+                )
             }
             _ => tokio::time::sleep(pause).await,
         }

@@ -16,7 +16,7 @@ use serde_json::{Value as Json, json};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   drover status                all jobs, and how far behind Kafka is where events go there
-  drover status web            the job, evaluation, allocation, node or deployment that this begins
+  drover status web            the job, evaluation, allocation, node or deployment of this id
   drover status -json | jq .EventPublisher.Lag
 
 Kafka is a line only where this server leads and publishes (event_publisher.kafka).")]

@@ -13,7 +13,7 @@ use serde_json::json;
 pub(super) enum Verb {
     /// Collect garbage now: dead jobs, evaluations, allocations, deployments and nodes
     Gc(Args),
-    /// Correct what is counted
+    /// Correct counts that the servers keep
     #[command(subcommand)]
     Reconcile(Reconcile),
 }

@@ -255,7 +255,6 @@ impl Client {
         self.core.report()
     }
 
-    /// This node's id.
     pub fn node_id(&self) -> String {
         self.core.id()
     }
@@ -298,7 +297,7 @@ impl Client {
     }
 
     /// Takes over what of another `client` block counts while the client runs: what the node is
-    /// said to be, when finished allocations go, how long tasks may take to end, the options that
+    /// named as, when finished allocations go, how long tasks may take to end, the options that
     /// tasks are started with. It waits for changes of metadata under way, so it must not be called
     /// where others are served.
     pub fn reconfigure(&self, wanted: &ClientConfig) {

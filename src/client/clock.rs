@@ -21,7 +21,6 @@ pub fn nanos(ns: i64) -> Duration {
 /// Where the client gets the time from.
 #[derive(Clone, Debug, Default)]
 pub enum Clock {
-    /// The system's.
     #[default]
     System,
     /// One that a test moves by hand.

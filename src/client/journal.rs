@@ -39,12 +39,11 @@ pub enum JournalError {
     /// What had been durable is damaged.
     #[error(
         "journal: damage in {segment} at offset {offset}, entry {entry}: {what}; no other machine \
-         has it: stop the tasks that still run here, move the directory `journal` in the client's \
-         state_dir aside and start the agent, which keeps its node id and is given its \
+         has it: stop the tasks that still run here, move the directory `journal` out of the \
+         client's state_dir and start the agent, which keeps its node id and is given its \
          allocations anew"
     )]
     Damaged {
-        /// File name of the segment.
         segment: String,
         /// Byte offset of what is damaged.
         offset: u64,

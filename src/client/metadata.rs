@@ -147,7 +147,7 @@ impl Client {
 
 impl Core {
     /// Takes over what the configuration says of the node from now on; what was set while it ran
-    /// stays in force. Nothing where that is what it said before.
+    /// stays in force. Nothing where that is what it had before.
     pub(super) fn configure_metadata(&self, configured: Map<String>) {
         let metadata = &self.metadata;
         let _turn = metadata.turn.blocking_lock();

@@ -106,10 +106,10 @@ impl Command for RecordDigests {
 /// The feature level that brought [`PublisherLagged`] and [`PublisherCaughtUp`].
 const LAG_LEVEL: u32 = EventKind::PublisherLagged.since();
 
-/// The publisher of events fell behind. Said once, and not before every server reads it.
+/// The publisher of events fell behind. Reported once, and not before every server reads it.
 #[derive(Clone, Debug)]
 pub struct SayPublisherLags {
-    /// What is said.
+    /// What the event holds.
     pub lagged: PublisherLagged,
 }
 
@@ -128,7 +128,7 @@ impl Command for SayPublisherLags {
     }
 }
 
-/// The publisher of events has caught up, if it was said to be behind.
+/// The publisher of events has caught up, if it was reported to be behind.
 #[derive(Clone, Debug)]
 pub struct SayPublisherCaughtUp {
     pub publisher: String,
@@ -149,7 +149,7 @@ impl Command for SayPublisherCaughtUp {
         }))
     }
 
-    /// The event that said that it fell behind.
+    /// The event that reported that it fell behind.
     fn cause(&self, view: &View) -> Option<u64> {
         let known = view.get::<ClusterMetaTable>(()).ok().flatten()?;
         Some(known.publisher_lagging_since).filter(|index| *index > 0)

@@ -329,7 +329,7 @@ fn a_volume_is_claimed_as_it_is_offered() {
 }
 
 #[test]
-fn csi_16_who_asks_twice_has_one_claim_that_writes_if_he_does() {
+fn csi_16_an_allocation_that_asks_twice_has_one_claim_that_writes_if_it_does() {
     let reader = request("single-node-writer", true);
     let writer = request("single-node-writer", false);
     for requested in [

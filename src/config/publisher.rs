@@ -98,7 +98,7 @@ pub struct KafkaConfig {
     /// How old the oldest unpublished event may be before an event says that the publisher lags;
     /// another one says when it has caught up.
     pub lag_warning: Duration = 10 * SECOND => set,
-    /// How many events may be unpublished before the same is said; 0: any number.
+    /// How many events may be unpublished before the same is reported; 0: any number.
     pub lag_warning_events: u64 => set,
     /// How brokers are spoken to: `plaintext`, `ssl`, `sasl_plaintext` or `sasl_ssl`; empty means
     /// `security.protocol` of `properties`, or `plaintext`.

@@ -34,7 +34,7 @@ pub struct RetentionConfig {
     /// How often it is looked at.
     pub interval: Duration = MINUTE => set,
     /// How long what is not in Kafka yet is kept, beyond what the limits say, once the publisher of
-    /// events has been said to lag. What is dropped after that is missing there: see
+    /// events is recorded to lag. What is dropped after that is missing there: see
     /// `event_publisher.kafka.missed`. Zero: not at all.
     pub publisher_wait: Duration = PUBLISHER_WAIT => set,
     /// Bytes of a segment of the log, the least that is dropped; absent means 64 MiB.
@@ -63,7 +63,7 @@ pub struct ArchiveConfig {
 
 /// The shortest time between two looks.
 const SHORTEST_INTERVAL: Duration = Duration::from_millis(100);
-/// Bytes of the request log that are kept where nothing is said.
+/// Bytes of the request log that are kept where nothing is set.
 const REQUESTS: u64 = 1_000_000_000;
 /// The smallest segment: an event of the largest size fits in it.
 const SMALLEST_SEGMENT: u64 = 8_000_000;

@@ -157,7 +157,7 @@ pub struct ServerConfig {
 }
 }
 
-/// What is said of joining may stand in the block of the server itself too.
+/// The settings of joining may stand in the block of the server itself too.
 fn joins(join: &mut ServerJoin, name: &str, r: &mut BodyReader<'_>) {
     overlay(join, r);
     block(join, name, r);

@@ -16,7 +16,7 @@
 //!   - `switch`: a boolean; no later file turns it off.
 //!   - `size`: a number of bytes, which may have a unit: `512M`.
 //!   - `above_zero`, `size_above_zero`: a value or a size that means no limit where it is 0.
-//!   - `block`: a nested block, read onto what earlier files said.
+//!   - `block`: a nested block, read onto what earlier files set.
 //!   - `reset`: a nested block that starts from its defaults in each file that has it.
 //!   - `maybe`: a nested block that may be absent.
 //!   - `labelled`: nested blocks with labels, by their label.

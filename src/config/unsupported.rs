@@ -81,7 +81,7 @@ const NO_GOSSIP_PORT: &str = "there is no gossip between servers, nothing listen
 const NO_ACL: &str = "no request needs a token: set acl { enabled = true }";
 const SERVER_AT_HAND: &str = "the client of an agent that is a server calls that one";
 const ACL_AT_HAND: &str = "a server has tokens, roles and policies itself; only an agent without \
-    a server keeps what servers said of them";
+    a server keeps what servers answer about them";
 
 /// What of a configuration is accepted and does nothing.
 pub fn without_effect(config: &super::Config) -> Vec<WithoutEffect> {

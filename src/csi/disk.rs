@@ -323,7 +323,7 @@ pub(crate) enum MountUser {
     Gone,
 }
 
-/// Reads the file of a user.
+/// What the file of a user holds; one that is gone is no error.
 pub(crate) async fn read_user(path: &Path) -> Result<MountUser, MountError> {
     match fs::read_to_string(path).await {
         Ok(text) => Ok(Mark::parse(&text).map_or(MountUser::Nothing, MountUser::Mark)),

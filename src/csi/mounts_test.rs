@@ -108,7 +108,6 @@ impl Node {
         marks.failed.map_or(Ok(marks.all), Err)
     }
 
-    /// The file of a user.
     fn user(&self, alloc: &str) -> PathBuf {
         let of = usage(&[]).name();
         self.root.users.join("default/vol").join(of).join(alloc)
@@ -402,7 +401,7 @@ fn mark(alloc: &str) -> Mark {
 }
 
 #[tokio::test]
-async fn who_has_volumes_is_known_when_nobody_else_knows_him() {
+async fn a_user_of_volumes_is_known_when_nobody_else_knows_it() {
     let node = node();
     assert_eq!(node.marks().await.unwrap(), []);
     node.mount(&wanted("a1", usage(&[]))).await.unwrap();
@@ -466,7 +465,7 @@ async fn a_mark_is_there_whole_whoever_looks_while_it_is_written_anew() {
 }
 
 #[tokio::test]
-async fn who_waits_for_a_volume_is_its_user_and_gives_it_back_after_he_got_it() {
+async fn an_allocation_that_waits_for_a_volume_uses_it_and_gives_it_back_once_it_has_it() {
     let node = node();
     let says = Arc::clone(&node.fake.says);
     says.holds.send_replace(true);
@@ -520,7 +519,7 @@ async fn a_call_that_nobody_waits_for_any_more_keeps_its_turn_until_it_is_answer
 }
 
 #[tokio::test]
-async fn who_does_not_wait_for_his_turn_any_more_stands_in_no_line() {
+async fn a_call_that_does_not_wait_for_its_turn_any_more_stands_in_no_line() {
     let node = node();
     node.mount(&wanted("a2", usage(&[]))).await.unwrap();
     let says = Arc::clone(&node.fake.says);

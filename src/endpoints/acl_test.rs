@@ -260,7 +260,7 @@ async fn nothing_is_told_while_acls_are_off() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn acl_18_auth_06_whoever_asks_is_told_who_he_is() {
+async fn acl_18_auth_06_a_caller_is_told_its_identity() {
     let world = World::start(true).await;
     let who = async |node: &str, secret: &str| {
         let answer = world.call::<AclWhoAmI>((node, secret), Empty {}).await?;
@@ -286,7 +286,7 @@ async fn acl_18_auth_06_whoever_asks_is_told_who_he_is() {
 
 /// Also where it was not looked up before who that is, and the method requires something else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn auth_07_auth_11_who_is_denied_at_first_sight_is_counted_and_written_down_as_who_he_is() {
+async fn auth_07_auth_11_a_caller_denied_at_first_sight_is_counted_and_written_down_as_itself() {
     let world = World::start(true).await;
     let view = world.server.projections.view();
     let token = query::acl::acl_token_by_hash(&view, &token_hash(CI))
@@ -383,7 +383,7 @@ async fn auth_09_a_caller_has_so_many_calls_a_second_and_a_heartbeat_is_always_t
 
 /// Many callers share one connection: what one of them proved says nothing of the others.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn auth_05_nobody_is_taken_for_the_node_whose_connection_he_comes_over() {
+async fn auth_05_no_caller_is_taken_for_the_node_whose_connection_it_comes_over() {
     let world = World::start(true).await;
     let pool = Pool::new(1);
     let servers = || Servers::new(vec![world.rpc.addr().to_string()]);

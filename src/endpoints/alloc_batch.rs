@@ -73,7 +73,7 @@ impl Lane for Server {
 /// Takes updates and answers each with the index of its event.
 pub(super) struct Batcher {
     tx: mpsc::Sender<BatchPart>,
-    /// Allocations of which it was said that their updates are too large.
+    /// Allocations of which it was logged that their updates are too large.
     cut: Mutex<BTreeSet<String>>,
 }
 

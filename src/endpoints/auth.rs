@@ -176,8 +176,8 @@ pub(super) fn newcomer(call: &Call, node_id: &str) -> Allowed {
     of_node(call, node_id)
 }
 
-/// Whether the node calls that is said to, as was found out when the call came. Where it was not,
-/// that may be because nothing could be read then.
+/// Whether the node calls that the call names, as was found out when the call came. Where it was
+/// not, that may be because nothing could be read then.
 fn is_found(call: &Call) -> bool {
     let found = call.found.get();
     found.is_some_and(|who| who.actor.kind == ActorKind::Node && who.actor.id == call.node)

@@ -37,7 +37,7 @@ pub(super) async fn session(
 }
 
 /// `Node.Dial`: another server wants a session to a node that holds on to this one. It has it from
-/// end to end: what is said in it this server does not look at.
+/// end to end: this server does not look at what is sent in it.
 pub(super) async fn dial(
     endpoints: Arc<ClientEndpoints>,
     _call: Call,

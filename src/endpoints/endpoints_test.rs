@@ -407,7 +407,7 @@ async fn an_allocation_is_told_to_its_own_node_and_nobody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mod_30_who_calls_is_known_by_the_secret_of_the_node_that_he_names() {
+async fn mod_30_a_caller_is_known_by_the_secret_of_the_node_that_it_names() {
     use crate::rpc::service::Dispatch;
     let world = World::start().await;
     let server = &world.server.0;

@@ -213,7 +213,7 @@ async fn who_waits_is_answered_by_the_rights_of_then() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_has_no_right_is_refused_whatever_he_asks() {
+async fn a_caller_without_the_right_is_refused_whatever_it_requests() {
     let world = world().await;
     let id = fixtures::node(9).id;
     // Neither a token without the right, nor a node, nor an anonymous caller.

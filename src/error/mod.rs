@@ -95,7 +95,7 @@ pub struct Refusal {
     pub code: Code,
     /// What the client reads.
     pub message: String,
-    /// After how many seconds it may be tried again; 0 where nothing is said.
+    /// After how many seconds it may be tried again; 0 where that is not given.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub retry_after: u32,
 }
@@ -174,7 +174,7 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))

@@ -250,7 +250,7 @@ fn unrequested(error: RpcError) -> Refusal {
     }
 }
 
-/// What servers said, and when.
+/// What servers answered, and when.
 struct RemoteCache<K, V>(Mutex<HashMap<K, (Instant, V)>>);
 
 impl<K, V> Default for RemoteCache<K, V> {
@@ -260,7 +260,7 @@ impl<K, V> Default for RemoteCache<K, V> {
 }
 
 impl<K: Hash + Eq, V: Clone> RemoteCache<K, V> {
-    /// What was said, and whether that still counts by itself.
+    /// What was answered, and whether that still counts by itself.
     fn get(&self, key: &K, ttl: Duration) -> (Option<V>, bool) {
         match self.0.lock().get(key) {
             Some((when, value)) => (Some(value.clone()), when.elapsed() < ttl),

@@ -24,7 +24,6 @@ pub enum ArchiveError {
     File {
         /// What was tried.
         doing: &'static str,
-        /// Which file.
         path: PathBuf,
         /// Why.
         #[source]

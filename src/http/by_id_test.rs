@@ -208,7 +208,7 @@ async fn who_has_the_right_in_its_namespace_reads_and_changes_it_by_its_id() {
 
 /// What is blue's and what never was are refused in the same words, and as soon.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_waits_for_what_he_may_not_see_nor_for_what_never_was() {
+async fn nobody_waits_for_what_may_not_be_seen_nor_for_what_never_was() {
     const NEVER: &str = "00000000-0000-0000-0000-000000000000";
     let both = Both::start().await;
     let of = &both.blue;

@@ -369,7 +369,7 @@ async fn acl_18_auth_06_auth_07_a_certificate_is_told_and_counted_by_its_name_an
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ns_01_auth_04_a_namespace_is_written_by_a_manager_wherever_he_asked() {
+async fn ns_01_auth_04_a_namespace_is_written_by_a_manager_whichever_server_is_called() {
     let world = World::start().await;
     let two = world.caller("two", Role::Server, ("", ""));
     let target = "/v1/namespace/red";
@@ -440,7 +440,7 @@ async fn auth_02_auth_05_what_a_client_forwards_comes_from_the_client_and_from_n
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn auth_09_who_asks_through_a_client_has_a_share_of_his_own() {
+async fn auth_09_a_caller_through_a_client_has_a_share_of_its_own() {
     let world = World::start().await;
     let client = world.caller("client", Role::Client, (&world.node, SECRET));
     let two = world.caller("two", Role::Server, ("", ""));

@@ -402,7 +402,7 @@ pub(super) fn table_index(view: &View, tables: &[u16]) -> u64 {
         .unwrap_or_default()
 }
 
-/// The answer to a finished request; a panic is a fault of ours and is said so in the log.
+/// The answer to a finished request; a panic is a fault of ours and is logged as one.
 pub(super) fn finish_request(outcome: std::thread::Result<Result<Answer, Refusal>>) -> Answer {
     without_panic(outcome).unwrap_or_else(Answer::from)
 }

@@ -1,6 +1,6 @@
 //! What a caller must be allowed for each route, and the proof that it was.
 //!
-//! Every route names its [`Access`] where it is registered. What can be said of a request alone is
+//! Every route names its [`Access`] where it is registered. What a request alone decides is
 //! checked before anything of it runs or waits; what depends on an object that must be read first
 //! is checked in the view ([`Access::Object`]) each time it is read. A write that learns only from
 //! its body what it is about gets a [`Late`], to be authorized late: only that makes a [`Write`],
@@ -77,7 +77,7 @@ pub(super) enum Access {
 /// What a caller must be allowed somewhere, before anything of a request is looked at.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Somewhere {
-    /// Nothing that can be said before.
+    /// Nothing that can be named before.
     Anything,
     /// One of these in some namespace.
     Namespace(&'static [Ns]),

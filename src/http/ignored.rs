@@ -28,7 +28,7 @@ pub(super) fn header(name: &str) -> String {
 const LONGEST: usize = 4 << 10;
 
 /// The names as one header's value: what is no visible ASCII, or parts names, is escaped. Where
-/// they are too many, how many more there are is said.
+/// they are too many, the value ends with how many more there are.
 pub(super) fn joined(names: &[String]) -> String {
     let mut out = String::new();
     for (at, name) in names.iter().enumerate() {
@@ -59,7 +59,7 @@ pub(super) fn field(path: &str) -> String {
     format!("field {path}")
 }
 
-/// What is said of each in the warnings of an answer.
+/// What the warnings of an answer state of each.
 pub(crate) const MEANS_NOTHING: &str = "means nothing here and was ignored";
 
 /// The same as a warning for each.

@@ -122,7 +122,7 @@ pub(super) fn route(parts: &Parts) -> Cow<'static, str> {
     }
 }
 
-/// A route and a method as metrics name it: of the methods there are, for anything may be said.
+/// A route and a method as metrics name it: of the methods there are, for a caller may send any.
 fn named(method: &Method, route: &str) -> String {
     const METHODS: [Method; 6] = [
         Method::GET,

@@ -57,7 +57,7 @@ async fn says(server: &Harness, what: &str, namespaces: &[&str]) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_an_event_about_two_namespaces_each_is_told_his_own() {
+async fn of_an_event_about_two_namespaces_each_reader_gets_its_own() {
     let server = two_namespaces().await;
     says(&server, "before", &["red", "blue"]).await;
     says(&server, "before, alone", &["red"]).await;

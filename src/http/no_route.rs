@@ -7,7 +7,7 @@ use hyper::{StatusCode, header};
 use super::answer::TEXT;
 use super::front::Incoming;
 
-/// What is said below a prefix, when nothing follows it and when something does.
+/// What is answered below a prefix, when nothing follows it and when something does.
 const WORDS: [(&str, Words, Words); 19] = [
     ("/v1/allocation/", missing("alloc not found"), FAR),
     ("/v1/evaluation/", missing("eval not found"), EMPTY),
@@ -38,10 +38,10 @@ const WORDS: [(&str, Words, Words); 19] = [
     ),
 ];
 
-/// A status and what is said with it.
+/// A status and the text with it.
 type Words = (u16, &'static str);
 
-/// Nothing is said.
+/// Without a text.
 const EMPTY: Words = (404, "");
 /// The path goes on too far.
 const FAR: Words = missing("resource not found");

@@ -173,7 +173,7 @@ pub(super) fn refuse(request: &Request) -> Result<(), Refusal> {
     }))
 }
 
-/// What is said where a path has no past, by what it begins with, and what to use instead.
+/// The refusal where a path has no past, by what it begins with, and what to use instead.
 const INSTEAD: [(&str, &str); 8] = [
     (
         "/v1/event/stream",
@@ -217,7 +217,7 @@ pub(super) fn parse(name: &str, raw: &str, now: i64) -> Result<Moment, Refusal> 
     Moment::parse(raw, now).map_err(|error| Refusal::bad_request(format!("{name} {error}")))
 }
 
-/// What is said of a past that is not kept; `requested`: the requested index, where it is known. If
+/// The refusal of a past that is not kept; `requested`: the requested index, where it is known. If
 /// it lies before a restore, the commands are named that read it on this server.
 fn gone(what: &str, requested: Option<u64>, log: &LogEngine) -> Refusal {
     let first = log.bounds().0;

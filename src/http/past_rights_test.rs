@@ -95,7 +95,7 @@ async fn the_audit_trail_tells_what_concerns_its_reader_and_no_more() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_finds_by_asking_what_he_may_not_see_in_the_audit_trail() {
+async fn nobody_finds_by_asking_what_may_not_be_seen_in_the_audit_trail() {
     let server = two_namespaces().await;
     let target = "/v1/audit?per_page=1000";
     // A caller that may do nothing here finds nothing, by whatever it queries.
@@ -184,7 +184,7 @@ async fn a_cause_chain_is_told_as_far_as_its_reader_may_see() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_states_differ_for_their_reader_in_what_he_may_see() {
+async fn two_states_differ_for_their_reader_in_what_it_may_see() {
     let server = two_namespaces().await;
     let target = "/v1/state/diff?from=0&per_page=1000";
     assert_eq!(server.seen("", target).await.status, 403);

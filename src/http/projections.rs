@@ -100,7 +100,7 @@ pub(super) async fn cancel(write: Write) -> Result<Answer, Refusal> {
     Answer::json(&server.rebuild_status())
 }
 
-/// `DELETE /v1/operator/projections/kept`: removes the databases that were set aside.
+/// `DELETE /v1/operator/projections/kept`: removes the retired databases.
 pub(super) async fn discard(write: Write) -> Result<Answer, Refusal> {
     let server = &write.api.server;
     let removed = offload(|| server.discard_tables()).map_err(failed)?;

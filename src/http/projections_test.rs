@@ -94,7 +94,7 @@ async fn no_read_fails_and_no_write_waits_while_the_tables_are_built_again() {
         (&json!("the old database"), &json!([]))
     );
     assert_ne!(h.server.projections.path(), before);
-    assert!(!before.exists(), "it is set aside");
+    assert!(!before.exists(), "it is retired");
     // Who waited before the switch is woken by a change after it.
     let index = h.get("/v1/vars").await.index();
     assert!(index > wait);

@@ -55,7 +55,7 @@ pub(super) struct Request {
     pub(super) certificate: Option<Arc<PeerCertificate>>,
     /// Whether a call stands for it.
     pub(super) called: bool,
-    /// Where it is said who calls, for the metrics.
+    /// Where it is reported who calls, for the metrics.
     pub(super) asker: Option<Asker>,
     /// What was verified of its token.
     pub(super) verified: Verified,

@@ -46,7 +46,7 @@ fn class(method: &Method, path: &str) -> Option<Class> {
         _ if *method != Method::DELETE && below("/v1/acl/token/") => Some(Class::Secret),
         _ if below("/v1/client/fs/") => Some(Class::Files),
         _ if below("/v1/client/allocation/") && path.ends_with("/exec") => Some(Class::Exec),
-        // What is sent directly to an agent is in no event: this is where it is said who did it.
+        // What is sent directly to an agent is in no event: this is where it is logged who did it.
         "/v1/client/metadata" | "/v1/agent/reload" | "/v1/agent/servers" if !reads => {
             Some(Class::Control)
         }

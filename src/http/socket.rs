@@ -157,7 +157,7 @@ impl Socket {
         self.close(refusal(error)).await;
     }
 
-    /// Ends it after everything was said.
+    /// Ends it after everything was sent.
     pub(super) async fn done(self) {
         let (code, reason) = (CloseCode::Normal, "".into());
         self.close(CloseFrame { code, reason }).await;

@@ -1,4 +1,4 @@
-//! A job as clients send it: what was not said is absent, so canonicalisation can distinguish it
+//! A job as clients send it: what was not set is absent, so canonicalisation can distinguish it
 //! from zero.
 
 use super::normal::{self, FieldError};
@@ -8,7 +8,7 @@ use drover_events::gojson::{self, GoJsonError, Unknown};
 use drover_events::model::Job;
 use serde_json::{Map, Value as Json};
 
-/// A job in the API's form, with only the fields that were said.
+/// A job in the API's form, with only the fields that were set.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ApiJob {
     fields: Map<String, Json>,
@@ -54,7 +54,7 @@ impl ApiJob {
         }
     }
 
-    /// The full JSON form: every field, `null` where an optional one was not said.
+    /// The full JSON form: every field, `null` where an optional one was not set.
     pub fn to_json(&self) -> Json {
         normal::full(Job::SHAPE, &self.fields)
     }
@@ -73,33 +73,33 @@ impl ApiJob {
         Ok(job)
     }
 
-    /// The job's ID, if it was said.
+    /// The job's ID, if it was set.
     pub fn id(&self) -> Option<&str> {
         self.fields.get("ID").and_then(Json::as_str)
     }
 
-    /// The job's namespace, if it was said.
+    /// The job's namespace, if it was set.
     pub fn namespace(&self) -> Option<&str> {
         self.fields.get("Namespace").and_then(Json::as_str)
     }
 
-    /// The job's priority, if it was said; 0 says nothing.
+    /// The job's priority, if it was set; 0 counts as unset.
     pub fn priority(&self) -> Option<i64> {
         let stated = self.fields.get("Priority").and_then(Json::as_i64);
         stated.filter(|priority| *priority != 0)
     }
 
-    /// Sets a text field that was not said.
+    /// Sets a text field that was not set.
     pub fn default_text(&mut self, field: &str, value: &str) {
         self.fields.entry(field).or_insert_with(|| value.into());
     }
 
-    /// The paths of what was said and no job keeps; of many, some.
+    /// The paths of what was set and no job keeps; of many, some.
     pub fn unknown(&self) -> &[String] {
         &self.unknown
     }
 
-    /// The fields that were said.
+    /// The fields that were set.
     pub fn fields(&self) -> &Map<String, Json> {
         &self.fields
     }

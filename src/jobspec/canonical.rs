@@ -1,4 +1,4 @@
-//! Canonical defaults of every part of a job, over the API's form: what was said stays, what was
+//! Canonical defaults of every part of a job, over the API's form: what was set stays, what was
 //! not is filled. A default that is the same in every job is in its field's line
 //! ([`drover_events::field`]), and [`fill`] sets it; here is what follows from other fields, and
 //! which blocks exist by default.
@@ -20,7 +20,7 @@ const SECOND: i64 = 1_000_000_000;
 const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
 
-/// Sets every field of a block that was not said and has a default of its own.
+/// Sets every field of a block that was not set and has a default of its own.
 pub(super) fn fill<T: Specified>(o: &mut JsonObject) {
     for field in T::SHAPE.fields {
         let Some(default) = field.default else {
@@ -57,7 +57,7 @@ pub(super) fn unstated<T: Specified + DeserializeOwned>() -> T {
     gojson::from_value(Json::Object(block)).expect("the compiler holds defaults to their fields")
 }
 
-/// Sets a field that was not said.
+/// Sets a field that was not set.
 pub(super) fn default(o: &mut JsonObject, key: &str, value: impl Into<Json>) {
     if o.get(key).is_none_or(Json::is_null) {
         o.insert(key.to_owned(), value.into());

@@ -1,5 +1,5 @@
 //! Applies the decode table to an evaluated tree: out comes a job in the API's JSON form, with only
-//! what was said in it. Every problem is reported; decoding continues after each.
+//! what was set in it. Every problem is reported; decoding continues after each.
 
 use super::diagnostic::{Diagnostics, SourceText};
 use super::duration;
@@ -271,7 +271,7 @@ fn duration_of(value: &Value) -> Result<Json, Wrong> {
     }
 }
 
-/// In maps of texts an attribute that is null counts as not said.
+/// In maps of texts an attribute that is null counts as not set.
 fn without_nulls(value: Value, kind: Kind) -> Value {
     match value {
         Value::Map(mut map) if !matches!(kind, Kind::AnyMap) => {

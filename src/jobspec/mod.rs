@@ -2,7 +2,7 @@
 //!
 //! The way: text → syntax tree with places (`bounds`, `scan`) → evaluated tree (`tree`, through
 //! `eval` with variables, locals and functions) → decode table (`decode`) → [`ApiJob`],
-//! a job in the API's form in which "not said" and "said zero" differ → canonical defaults
+//! a job in the API's form in which "not set" and "set to zero" differ → canonical defaults
 //! (`canonical`) → the model's `Job` → [`validate()`].
 //!
 //! The decode table is what the fields of the model's job say of themselves

@@ -1,5 +1,5 @@
 //! Jobs in the API's JSON form: names in any case, fields that are unknown or dropped named, `null`
-//! as "not said", wrong types refused with the field's path; and the full form with every field, as
+//! as "not set", wrong types refused with the field's path; and the full form with every field, as
 //! the parse route answers.
 
 use super::duration;
@@ -27,7 +27,7 @@ impl FieldError {
     }
 }
 
-/// Reads an object by its shape; only what was said is kept, under the proper names. Values are
+/// Reads an object by its shape; only what was set is kept, under the proper names. Values are
 /// moved, not copied.
 ///
 /// # Errors

@@ -21,7 +21,7 @@ use hcl_edit::structure::{Body, Structure};
 use hcl_edit::visit::Visit;
 use serde_json::{Map, Value as Json};
 
-/// What to parse, with everything said about its variables.
+/// What to parse, with everything given for its variables.
 #[derive(Clone, Debug)]
 pub struct Input<'a> {
     /// The text's name in diagnostics; a server says `input.hcl`.

@@ -45,7 +45,7 @@ impl ParsedJob {
 /// A job may hold what is secret.
 impl fmt::Debug for ParsedJob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Said").finish_non_exhaustive()
+        f.debug_struct("ParsedJob").finish_non_exhaustive()
     }
 }
 
@@ -63,7 +63,7 @@ impl Serialize for ParsedJob {
 
 impl JsonSchema for ParsedJob {
     fn schema_name() -> Cow<'static, str> {
-        "Said".into()
+        "ParsedJob".into()
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {

@@ -17,7 +17,7 @@ use std::ops::Range;
 pub(super) struct Variable {
     /// Its type, if it has one.
     pub value_type: Option<Type>,
-    /// Its value as it stands: the default, until something stronger is said.
+    /// Its value as it stands: the default, until something stronger sets it.
     pub value: Option<Value>,
     /// Where the value came from, for error texts.
     pub from: &'static str,

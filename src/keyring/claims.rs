@@ -15,7 +15,6 @@ pub struct WorkloadIdentity {
     pub region: String,
     /// The job's namespace.
     pub namespace: String,
-    /// The job's id.
     pub job_id: String,
     /// The task group.
     pub group: String,

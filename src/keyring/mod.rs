@@ -61,7 +61,6 @@ pub enum KeyringError {
     /// A file of the keystore cannot be read or written.
     #[error("keystore file {path}: {source}")]
     Io {
-        /// The file.
         path: PathBuf,
         /// What the system says.
         source: std::io::Error,
@@ -69,7 +68,6 @@ pub enum KeyringError {
     /// A file of the keystore is damaged, or wrapped by another key-encryption key.
     #[error("keystore file {path} cannot be unwrapped: {reason}")]
     Damaged {
-        /// The file.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,

@@ -30,7 +30,6 @@ pub enum LogError {
          put the file back from a copy or from the archive, or restore a backup"
     )]
     Corrupt {
-        /// File name of the segment.
         segment: String,
         /// Byte offset of the damaged frame or block.
         offset: u64,
@@ -42,7 +41,6 @@ pub enum LogError {
     /// The file's format is newer than this program.
     #[error("log: segment {segment} has format version {version}, which this version cannot read")]
     Format {
-        /// File name of the segment.
         segment: String,
         /// The version found.
         version: u32,

@@ -47,7 +47,6 @@ pub trait FileLayer: Send + Sync {
     fn open(&self, path: &Path, write: bool) -> io::Result<Arc<dyn LogFile>>;
     /// Renames a file or a directory within its directory, replacing a file that has the name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Removes a directory with all that is in it, in no order.
     fn remove_tree(&self, dir: &Path) -> io::Result<()>;

@@ -23,7 +23,6 @@ use super::writer::Active;
 /// An unsynced tail that was cut when the log was opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TruncatedTail {
-    /// File name of the segment.
     pub segment: String,
     /// Where it was cut.
     pub offset: u64,

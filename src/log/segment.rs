@@ -40,13 +40,11 @@ pub(super) enum Segment {
 /// What tools show of a segment.
 #[derive(Clone, Debug)]
 pub struct SegmentInfo {
-    /// File name.
     pub name: String,
     /// Compressed and immutable.
     pub sealed: bool,
     /// First index.
     pub first: u64,
-    /// Number of entries.
     pub entries: u64,
     /// Bytes of the file that hold data.
     pub bytes: u64,

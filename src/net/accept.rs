@@ -50,7 +50,7 @@ impl Drop for Listener {
     }
 }
 
-/// A connection before anything was said on it.
+/// A connection before anything was read from it.
 enum Caller {
     Tcp(TcpStream),
     Unix(UnixStream),
@@ -249,7 +249,7 @@ fn turn_away<H: Host>(
             H::NAME
         );
     }
-    // Within TLS nothing can be said without a handshake.
+    // Within TLS nothing can be sent without a handshake.
     let clear = door.tls.wanted(door.port).tls.is_none();
     if !H::TOO_MANY.is_empty() && clear && refusals.word() {
         tokio::spawn(async move {
@@ -261,8 +261,8 @@ fn turn_away<H: Host>(
     }
 }
 
-/// Says one last thing, so that it is heard: what is still said meanwhile is taken in, or the
-/// system would throw away what it has not delivered.
+/// Sends one last text, so that it arrives: what still comes meanwhile is taken in, or the system
+/// would throw away what it has not delivered.
 async fn farewell(mut stream: impl AsyncRead + AsyncWrite + Unpin, text: &'static [u8]) {
     let reported = tokio::time::timeout(FAREWELL, async {
         stream.write_all(text).await?;
@@ -321,7 +321,7 @@ async fn shake<H: Host>(
     match timeout_at(due, stream.peek(&mut first)).await {
         Ok(Ok(1)) => {}
         _ => {
-            tracing::trace!(%peer, "{}: said nothing in time", H::NAME);
+            tracing::trace!(%peer, "{}: sent nothing in time", H::NAME);
             return None;
         }
     }

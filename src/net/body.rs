@@ -24,7 +24,7 @@ const LINGER: Duration = Duration::from_secs(2);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Linger {
     Never,
-    /// Once it was asked for: its caller waited for leave to send, and has it since then. One that
+    /// Once it was requested: its caller waited for leave to send, and has it since then. One that
     /// still waits needs no more than the answer.
     OncePolled,
     Always,
@@ -312,12 +312,12 @@ mod tests {
         assert_eq!(budget.free(), 40_000, "nothing of it was taken");
     }
 
-    /// A body that says how long it is, and counts how often it is asked for more.
+    /// A body that says how long it is, and counts how often it is polled for more.
     struct Counted {
         says: u64,
         left: usize,
         polls: Arc<AtomicUsize>,
-        /// What is free of this whenever it is asked.
+        /// What is free of this whenever it is polled.
         free: Option<(Arc<Budget>, FreeBytes)>,
     }
 

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_trusted_says_whom_he_asks_for_and_nobody_else() {
+    fn a_trusted_proxy_says_whom_it_asks_for_and_nobody_else_does() {
         let trusted = proxies(&["10.0.0.5", "10.1.0.0/16", "fd00::/8"]);
         for (from, forwarded_for, client) in [
             ("10.0.0.6", "192.0.2.1", None),

@@ -41,7 +41,7 @@ pub enum By {
 }
 
 impl By {
-    /// As it is said and counted.
+    /// As it is reported and counted.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_has_his_number_and_gets_it_again_as_time_passes() {
+    fn a_caller_has_its_number_and_gets_it_again_as_time_passes() {
         let mut kept = kept(5, 0, 0);
         let me = asking(Some("token:a"), "10.0.0.1", "red");
         for _ in 0..10 {
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_nobody_is_his_address_and_a_network_is_one() {
+    fn a_caller_without_identity_is_its_address_and_a_network_is_one() {
         let mut kept = kept(1, 0, 0);
         for _ in 0..2 {
             kept.take(&asking(None, "10.0.0.1", "red"), 0).unwrap();
@@ -428,7 +428,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stranger_uses_up_the_share_of_strangers_of_his_address() {
+    fn a_stranger_uses_up_the_share_of_strangers_of_its_address() {
         let mut kept = kept(0, 1, 0);
         for _ in 0..2 {
             kept.take(&asking(None, "10.0.0.1", "red"), 0).unwrap();

@@ -30,7 +30,6 @@ const TEXT: usize = 512;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{call}: {text}")]
 pub struct CallError {
-    /// Its name.
     pub call: &'static str,
     /// The plugin's error, or that it did not answer.
     pub text: String,

@@ -208,7 +208,7 @@ impl Fit<'_> {
         object(form, body, &at, self.depth)
     }
 
-    /// The blocks of a name.
+    /// The blocks of this name, which counts as used from now on.
     fn blocks(&mut self, name: &str) -> Result<Vec<Map<String, Value>>, String> {
         self.used.insert(name.to_owned());
         let found = self.body.get(name).unwrap_or(&Value::Null);

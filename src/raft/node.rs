@@ -372,7 +372,7 @@ impl RaftNode {
     }
 }
 
-/// What is said of a log that stopped.
+/// The error of a log that stopped.
 pub(crate) fn fault(log: &LogEngine) -> Option<String> {
     let why = log.stopped()?;
     let why = why.strip_prefix("log: ").unwrap_or(&why);

@@ -182,7 +182,7 @@ impl SnapshotDir {
         Ok(found)
     }
 
-    /// Sets the snapshots of a directory aside whose heads are damaged, where others can be used;
+    /// Retires the snapshots of a directory whose heads are damaged, where others can be used;
     /// answers their number, and logs it.
     ///
     /// # Errors
@@ -204,7 +204,7 @@ impl SnapshotDir {
         Ok(damaged.len())
     }
 
-    /// Sets a damaged snapshot aside, under a name by which it is never read; logs it.
+    /// Retires a damaged snapshot, under a name by which it is never read; logs it.
     ///
     /// # Errors
     /// If it cannot be renamed.

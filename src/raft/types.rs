@@ -52,7 +52,6 @@ pub fn raft_node_id(server_id: &uuid::Uuid) -> u64 {
 pub struct Payload(pub Bytes);
 
 impl Payload {
-    /// The kind's number.
     pub fn kind_number(&self) -> u16 {
         RaftPayload::number_in(&self.0)
     }

@@ -444,7 +444,7 @@ struct Pass {
     collected: Collected,
     /// Whether the look was cut short.
     more: bool,
-    /// Whether what resisted is set aside for the next look at once.
+    /// Whether what resisted has been deferred, so that another look at once finds other things.
     newly_deferred: bool,
 }
 

@@ -43,7 +43,7 @@ const IDLE: Duration = Duration::from_secs(300);
 
 pub struct DigestRecorder {
     every: u64,
-    /// This server's id.
+    /// This server, by id.
     server: String,
     /// The index recorded last; when it begins, the last one that was due.
     last: Mutex<Option<u64>>,

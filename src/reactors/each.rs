@@ -60,7 +60,7 @@ impl Each {
     }
 
     /// A row that a walk came to. One that cannot be read is left out: it counts as failed with
-    /// each look, and is said once. What is behind it is still to be walked over.
+    /// each look, and is logged once. What is behind it is still to be walked over.
     ///
     /// # Errors
     /// It is not the row: the database cannot be read.

@@ -84,7 +84,7 @@ pub struct ReactorStatus {
     pub panics: u64,
     /// Why it failed last.
     pub last_error: String,
-    /// What it said last.
+    /// What it reported last.
     pub status: serde_json::Value,
 }
 

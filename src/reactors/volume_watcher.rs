@@ -387,7 +387,7 @@ impl Worker {
         desk.cause
     }
 
-    /// Leaves, unless something was said since it looked.
+    /// Leaves, unless something was reported since it looked.
     fn leaves(&self) -> bool {
         let mut desks = self.shared.desks.lock();
         let news = desks.get(&self.key).is_some_and(|desk| desk.news);
@@ -403,7 +403,7 @@ impl Worker {
         self.read(self.shared.volumes.to_release((&self.key.0, &self.key.1)))
     }
 
-    /// What was read; nothing where it could not be, which is said.
+    /// What was read; nothing where it could not be, which is logged.
     fn read<T: Default, E: std::fmt::Display>(&self, found: Result<T, E>) -> T {
         let warn = |error: &E| {
             let _volume = self.span.enter();

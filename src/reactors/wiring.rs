@@ -52,7 +52,7 @@ pub struct ReactorSettings {
 /// What reactors work on beside the projections.
 #[derive(Clone)]
 pub struct Sources {
-    /// This server's id.
+    /// This server, by id.
     pub server: String,
     /// CSI volumes; none where there are no plugins to call.
     pub volumes: Option<Arc<Volumes>>,

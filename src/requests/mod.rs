@@ -103,7 +103,7 @@ impl RequestLog {
     /// Opens the log in `dir`, or makes one.
     ///
     /// # Errors
-    /// With [`Guarantee::Enforced`], that it cannot be opened; else that is said, every request
+    /// With [`Guarantee::Enforced`], that it cannot be opened; else that is logged, every request
     /// counts as lost, and the server starts.
     pub fn open(dir: &Path, guarantee: Guarantee) -> Result<Self, LogError> {
         Self::open_with(Arc::new(RealFiles), dir, guarantee)

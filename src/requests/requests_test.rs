@@ -255,7 +255,7 @@ async fn what_cannot_be_written_is_refused_or_counted_and_space_is_used_again() 
 
 /// Requests of a stranger beyond the quota: refused ones are counted, and the others are written.
 #[tokio::test]
-async fn auth_09_a_stranger_without_room_is_written_down_only_where_he_is_not_refused() {
+async fn auth_09_a_stranger_beyond_the_quota_is_written_down_only_where_it_is_not_refused() {
     let from = "198.51.100.1".parse().unwrap();
     let secret = request(Class::Secret, "/v1/var/a", "198.51.100.1");
     let disk = FakeDisk::default();

@@ -120,7 +120,7 @@ messages! {
     }
     /// What a client needs to use the volume.
     CsiVolumeClaimResponse {
-        /// What the controller said when it attached the volume to the node.
+        /// What the controller answered when it attached the volume to the node.
         publish_context: Map<String> = "PublishContext",
         /// The volume, with its secrets (CSI-22).
         volume: Option<CsiVolume> = "Volume",

@@ -113,8 +113,8 @@ pub trait Dispatch: Send + Sync {
 
 type Doorman<S> = Box<dyn Fn(Arc<S>, Call) -> BoxFuture<'static, bool> + Send + Sync>;
 
-/// Checks that a caller may use its method, as far as that can be said before anything of the
-/// request is looked at.
+/// Checks that a caller may use its method, as far as that can be decided before anything of
+/// the request is looked at.
 type Guard<S> =
     Box<dyn Fn(Arc<S>, Access, Call) -> BoxFuture<'static, Result<(), Refusal>> + Send + Sync>;
 
@@ -139,7 +139,7 @@ type Limiter<S> = Box<
 type Clerk<S> =
     Arc<dyn Fn(Arc<S>, &'static str, Call, Refusal) -> BoxFuture<'static, Refusal> + Send + Sync>;
 
-/// What a method requires of its caller; it is said where the method is registered. What names no
+/// What a method requires of its caller; it stands where the method is registered. What names no
 /// object of the request is checked before its handler runs; the rest the handler checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
@@ -340,7 +340,7 @@ impl<S: Send + Sync + 'static> Service<S> {
         self.accesses.iter().map(|(name, access)| (*name, *access))
     }
 
-    /// Adds a method, which requires of its caller what is said here.
+    /// Adds a method, which requires this access of its caller.
     #[must_use]
     pub fn method<R: Rpc, F, Fut>(mut self, access: Access, handler: F) -> Self
     where
@@ -363,8 +363,8 @@ impl<S: Send + Sync + 'static> Service<S> {
         self
     }
 
-    /// Adds a stream, which requires of its caller what is said here. The handler says whether it
-    /// takes it, and goes on with it elsewhere.
+    /// Adds a stream, which requires this access of its caller. The handler says whether it takes
+    /// it, and goes on with it elsewhere.
     #[must_use]
     pub fn stream<R: Streaming, F, Fut>(mut self, access: Access, handler: F) -> Self
     where

@@ -416,7 +416,7 @@ impl Sessions {
     }
 }
 
-/// Ready once a server has not said for so long that it is there, however often it was pinged. It
+/// Ready once a server has not answered for so long, however often it was pinged. It
 /// is pinged over the connections that sessions go over.
 async fn away(caller: &Caller, there: Duration) {
     let caller = caller.clone().beside_streams();
@@ -438,7 +438,7 @@ impl Drop for Forget<'_> {
     }
 }
 
-/// What is said of a node that is not reached, as Nomad says it.
+/// The refusal where a node is not reached, as Nomad words it.
 #[must_use]
 pub fn no_path() -> Refusal {
     Refusal::not_found("No path to node")

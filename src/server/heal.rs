@@ -1,5 +1,5 @@
 //! Opening the projections, and what becomes of damaged ones: they are built again from the log,
-//! which is the truth, and set aside.
+//! which is the truth, and retired.
 
 use std::io;
 use std::path::Path;
@@ -19,7 +19,7 @@ use crate::raft::snapshot::SnapshotDir;
 
 /// Opens the projections of the server in `dir`, once a restore that has happened is finished. If a
 /// former run found them damaged, or opening them does, or they are not there though the log begins
-/// above zero, they are built again from the log ([`rebuild`]). Damaged snapshots are set aside
+/// above zero, they are built again from the log ([`rebuild`]). Damaged snapshots are retired
 /// where the log continues from another one.
 ///
 /// # Errors
@@ -48,7 +48,7 @@ pub(super) fn open(
     }
     tracing::error!(
         reason,
-        "the projections cannot be used: what there is of them is set aside, and they are built \
+        "the projections cannot be used: what there is of them is retired, and they are built \
          again from the log"
     );
     let cancelled = AtomicBool::new(false);
@@ -101,7 +101,7 @@ fn are_lost(log_dir: &Path, path: &Path) -> bool {
     !path.exists() && ReadOnlyLog::open(log_dir).is_ok_and(reports)
 }
 
-/// Sets the snapshot aside that a rebuild found damaged, where the log continues from another one;
+/// Retires the snapshot that a rebuild found damaged, where the log continues from another one;
 /// answers whether it did.
 fn retire(error: &ReplayError, log_dir: &Path, snapshots: &Path) -> io::Result<bool> {
     match error {

@@ -191,7 +191,7 @@ struct Wire {
 }
 
 impl Wire {
-    /// Sends, or drops. What is wrong is said once, until it is right again.
+    /// Sends, or drops. What is wrong is logged once, until it is right again.
     fn send(&mut self, sink: &Sink, packet: &str) {
         if packet.is_empty() || self.failed.is_some_and(|at| at.elapsed() < CONNECT) {
             return;

@@ -58,7 +58,7 @@ impl Volumes {
         Ok(volume)
     }
 
-    /// Where a volume is to be, if that is said. A plugin that knows of no places gets no such
+    /// Where a volume is to be, if that is given. A plugin that knows of no places gets no such
     /// request: the specification forbids it.
     fn places(&self, volume: &CsiVolume) -> Result<Option<CsiTopologyRequest>, StepError> {
         let is_set = |requested: &&CsiTopologyRequest| {

@@ -370,7 +370,7 @@ async fn misbehaved(running: &Running, alloc: &str) {
 
 /// It neither says anything nor answers, as one whose machine has lost its power.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn mod_23_a_caller_who_falls_silent_takes_his_command_along() {
+async fn mod_23_a_caller_that_falls_silent_takes_its_command_along() {
     let running = dev();
     let _left = Leftovers(running.data());
     let alloc = sleeper(&running, "", "default");

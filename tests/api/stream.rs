@@ -102,7 +102,7 @@ fn sse(http: Http, query: &str) -> Lines {
 }
 
 #[test]
-fn a_reader_of_server_sent_events_resumes_exactly_behind_his_last() {
+fn a_reader_of_server_sent_events_resumes_exactly_behind_its_last() {
     let running = with_jobs(&["a", "b", "c", "d"]);
     let mut lines = sse(running.http(), "index=1&namespace=*");
     let mut all = Vec::new();

@@ -165,7 +165,7 @@ fn forms_are_negotiated() {
 }
 
 #[test]
-fn a_reader_of_server_sent_events_is_told_when_to_come_back_with_his_first() {
+fn a_reader_of_server_sent_events_is_told_when_to_come_back_with_its_first() {
     let running = server();
     register(&mut running.http(), &job("a", 0));
     let http = running.http().header("Accept", "text/event-stream");

@@ -80,7 +80,7 @@ fn job_11_all_tasks_means_those_too_that_ended() {
     };
     again(0, 0);
     let reported = session.done(&format!("alloc restart -verbose {id}"));
-    let of = |whom: &str| format!("Asked for restart of {whom} of allocation {id:?}\n");
+    let of = |whom: &str| format!("Requested restart of {whom} of allocation {id:?}\n");
     assert_eq!(reported, of("all tasks that run"));
     again(1, 0);
     let reported = session.done(&format!("alloc restart -verbose -all-tasks {id}"));

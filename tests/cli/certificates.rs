@@ -178,7 +178,7 @@ fn what_is_there_stays_and_what_is_wrong_is_named() {
         ),
         (
             "tls cert create -client -additional-dnsname=ä",
-            "a name that is none",
+            "a name that is not valid",
         ),
         (
             "tls cert create -client -additional-ipaddress=x",

@@ -184,7 +184,7 @@ fn mod_23_a_terminal_is_lent_and_given_back() {
 }
 
 #[test]
-fn mod_23_who_is_killed_takes_his_command_along() {
+fn mod_23_a_caller_that_is_killed_takes_its_command_along() {
     let session = Session::new("killed");
     let id = running(&session, "killed-web");
     let words = [

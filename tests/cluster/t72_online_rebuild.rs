@@ -73,7 +73,7 @@ fn killed_at(setup: &Setup, agent: Agent, mark: &Path) -> Result<bool> {
     Ok(seen)
 }
 
-/// Where the tables that are in use now will be set aside. That is done by the agent that comes to
+/// Where the tables that are in use now will be retired. That is done by the agent that comes to
 /// it first: the one that switched, once no view reads from them any more, or the one that is
 /// started next. An agent that saw its rebuild end has done it, and leaves nothing of it to the
 /// next.
@@ -89,7 +89,7 @@ fn next_retired(server: &Path) -> PathBuf {
 enum Point {
     /// This file is there.
     File(PathBuf),
-    /// The former tables are set aside.
+    /// The former tables are retired.
     RetiredDatabase,
     /// All is over.
     Over,
@@ -136,7 +136,7 @@ fn an_agent_killed_in_any_phase_of_a_rebuild_has_one_truth_afterwards() -> Resul
             Point::File(server.join("projections.in-use.new")),
         ),
         ("the switch", Point::File(server.join("projections.in-use"))),
-        ("set aside", Point::RetiredDatabase),
+        ("retired", Point::RetiredDatabase),
         ("never", Point::Over),
     ] {
         let at = || format!("killed at {at}");
@@ -148,7 +148,7 @@ fn an_agent_killed_in_any_phase_of_a_rebuild_has_one_truth_afterwards() -> Resul
         ensure!(home.is_dir(), "{}", at());
         ensure!(
             retired.exists() == (switched && both),
-            "{}: the former tables are set aside by whoever comes to it first",
+            "{}: the former tables are retired by whoever comes to it first",
             at()
         );
         check(&agent, &known).with_context(at)?;

@@ -141,7 +141,7 @@ fn lost_tables_come_back_with_all_that_the_log_tells_of() -> Result<()> {
     let log = gives_up(&setup)?;
     ensure!(log.contains("is damaged"), "{log}");
     let (last, bytes) = whole.pop().context("no base")?;
-    ensure!(last.exists(), "the last one was set aside: {log}");
+    ensure!(last.exists(), "the last one was retired: {log}");
     fs::write(&last, bytes)?;
     let agent = setup.start()?;
     check(&agent, &known)?;

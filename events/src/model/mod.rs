@@ -7,7 +7,7 @@
 //! adds can still be read; code that handles each of them takes the enum of the set.
 //!
 //! The model must not know tables or HTTP. A field of a job says how specifications name it and
-//! what it is where it is not said ([`field`](crate::field)); that is done by the job
+//! what it is where it is not set ([`field`](crate::field)); that is done by the job
 //! specification, and no value of the model is changed by it. Invariants: a value decodes with
 //! any field missing; `copy == x`, absent and empty kept apart (EV-16).
 

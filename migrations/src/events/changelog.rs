@@ -31,7 +31,7 @@ pub const EVENT_CHANGE_LOG: &[(u32, &str)] = &[
         "VariableApplied.Quota: a namespace's variables may take so many bytes; \
          DeploymentStatusUpdated.RequireProgressBy, DeploymentPromoted.SaysPaused, \
          JobDeregistered.KeepScalingPolicies, JobsDeregistered.KeepScalingPolicies: what follows \
-         is said by the event; DeploymentStatusUpdated.Submission, \
+         is stated by the event; DeploymentStatusUpdated.Submission, \
          DeploymentAllocHealthUpdated.Submission: the source of the version a job goes back to; \
          EvalsDeleted.RowLimit: how many rows a page looks at",
     ),

@@ -31,7 +31,7 @@ impl_json_schema! {
         "Filter": String = "A filter expression. Empty when there are ids.",
         "NextToken": String = "The first evaluation of the page; empty: from the start.",
         "PerPage": u32 = "How many evaluations a page has at most.",
-        "UserInitiated": bool = "Whether an operator asked for it.",
+        "UserInitiated": bool = "Whether an operator requested it.",
     }
 }
 

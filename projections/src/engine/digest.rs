@@ -73,9 +73,8 @@ impl std::fmt::Debug for Digest {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct TableDigest {
-    /// The table's number.
+    /// Its `Table::ID`.
     pub table: u16,
-    /// The table's name.
     pub name: &'static str,
     pub digest: Digest,
 }

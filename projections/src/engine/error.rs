@@ -33,7 +33,7 @@ pub enum StorageError {
     File {
         /// What was being done.
         doing: &'static str,
-        /// The file.
+        /// The file or directory that it was about.
         path: PathBuf,
         /// The system's reason.
         #[source]
@@ -43,7 +43,7 @@ pub enum StorageError {
     /// quotes values of the row, which may be secret, and this is logged and answered.
     #[error("a row of table {table} cannot be decoded (key {key})")]
     Row {
-        /// The table's name.
+        /// Its `Table::NAME`.
         table: &'static str,
         /// The encoded key in hexadecimal.
         key: String,
@@ -51,7 +51,7 @@ pub enum StorageError {
     /// A row cannot be encoded.
     #[error("a row of table {table} cannot be encoded")]
     Encode {
-        /// The table's name.
+        /// Its `Table::NAME`.
         table: &'static str,
         /// The encoder's reason.
         #[source]
@@ -68,7 +68,7 @@ pub enum StorageError {
     /// The digest of a table does not match its rows.
     #[error("the digest of table {table} does not match its rows")]
     Digest {
-        /// The table's name.
+        /// Its `Table::NAME`.
         table: &'static str,
     },
     /// The log skipped or repeated an index.

@@ -61,7 +61,7 @@ impl TableInfo {
         }
     }
 
-    /// The number.
+    /// Its `Table::ID`.
     pub fn id(&self) -> u16 {
         self.id
     }

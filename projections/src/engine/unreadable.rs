@@ -24,7 +24,7 @@ pub(crate) fn made_again() {
     MADE.fetch_add(1, Ordering::Release);
 }
 
-/// How often the tables were made again: what was said of rows before is not so any more.
+/// How often the tables were made again: what was reported of rows before is not so any more.
 pub fn made() -> u64 {
     MADE.load(Ordering::Acquire)
 }

@@ -53,7 +53,7 @@ pub struct Change {
     pub seq: u32,
     /// The event's kind; the stream's type follows from it alone (EV-01).
     pub kind: EventKind,
-    /// The table's number.
+    /// Its `Table::ID`.
     pub table: u16,
     /// What happened to the row.
     pub operation: Operation,

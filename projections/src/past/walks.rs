@@ -192,7 +192,7 @@ struct Merged<'a> {
     ended: Ended<'a>,
     /// Which side stands at an entry that was not yet given.
     ready: (Side, Side),
-    /// Why an entry that a side stands at cannot be read: that is said when its turn comes.
+    /// Why an entry that a side stands at cannot be read: returned when its turn comes.
     damaged: (Option<StorageError>, Option<StorageError>),
     current: Current,
     reverse: bool,

@@ -432,7 +432,7 @@ pub(crate) fn group_of<'j>(job: &'j Job, name: &str) -> Option<&'j TaskGroup> {
 }
 
 /// Whether volumes of the plugin must be attached by its controller: it has one that can (CSI-13).
-/// None while no controller has said what it can: then what was known stays.
+/// None while no controller has reported what it can: then what was known stays.
 pub fn controller_required(row: &CsiPluginRow) -> Option<bool> {
     let required = row.plugin.controller_required;
     match (row.nodes > 0 && !required, row.reported) {

@@ -16,7 +16,7 @@ use crate::read::view::View;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct TableSize {
-    /// The table's number.
+    /// Its `Table::ID`.
     pub table: u16,
     pub name: &'static str,
     /// Whether its past is kept.

@@ -62,7 +62,7 @@ pub struct Manifest {
 #[serde(rename_all = "PascalCase", default)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct TableManifest {
-    /// The number.
+    /// Its `Table::ID`.
     #[serde(rename = "ID")]
     pub id: u16,
     pub name: String,

@@ -7,7 +7,7 @@ pub struct ClusterMetaTable;
 
 drover_events::wire! {
     /// The cluster's identity, its feature level, its last leader, and, while the publisher of
-    /// events is behind, at which index that was said and what it had published then. At which
+    /// events is behind, at which index that was reported and what it had published then. At which
     /// index ACLs were bootstrapped last; 0: never.
     pub struct ClusterMeta {
         cluster_id: String = "ClusterID",

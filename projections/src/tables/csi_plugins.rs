@@ -18,7 +18,7 @@ drover_events::wire! {
         plugin: CsiPlugin = "Plugin",
         controllers: i64 = "Controllers",
         nodes: i64 = "Nodes",
-        /// A controller has said what it can.
+        /// A controller has reported what it can.
         reported: bool = "Told",
         /// Its controllers can attach volumes to nodes.
         attaches: bool = "Attaches",

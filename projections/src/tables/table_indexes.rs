@@ -12,7 +12,7 @@ pub struct TableIndexes;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct TableIndex {
-    /// The table's number.
+    /// Its `Table::ID`.
     pub table: u16,
     /// The event's index.
     pub value: u64,

@@ -52,13 +52,13 @@ pub(in crate::cli) struct CreateArgs {
     /// A name for people
     #[arg(long, default_value = "")]
     name: String,
-    /// client, which may what its policies allow, or management, which may everything
+    /// client, which may do what its policies allow, or management, which may do everything
     #[arg(long = "type", default_value = "client")]
     kind: String,
-    /// Good in every region
+    /// Valid in every region
     #[arg(long)]
     global: bool,
-    /// How long it is good, for example 8h; for ever unless said
+    /// How long it is valid, for example 8h; without it, for ever
     #[arg(long, value_name = "DURATION")]
     ttl: Option<String>,
     #[command(flatten)]

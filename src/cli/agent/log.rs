@@ -89,7 +89,7 @@ struct ExportArgs {
     /// How far back the journal is read
     #[arg(long, value_name = "DURATION", default_value = "72h")]
     logs_since: String,
-    /// Go on with what comes
+    /// Follow what is logged from then on
     #[arg(short, long)]
     follow: bool,
 }

@@ -128,7 +128,7 @@ pub(super) struct Args {
     /// Not supported: there is one server
     #[arg(long)]
     rejoin: bool,
-    /// Always 3
+    /// The version of Raft's protocol: always 3
     #[arg(long, value_name = "N")]
     raft_protocol: Option<u32>,
     /// Not supported: there is no gossip to encrypt
@@ -140,7 +140,7 @@ pub(super) struct Args {
     /// Which of its addresses goes first: ipv4 or ipv6
     #[arg(long, value_name = "FAMILY")]
     preferred_address_family: Option<String>,
-    /// In Mbit/s
+    /// The speed of the network, in Mbit/s
     #[arg(long, value_name = "N")]
     network_speed: Option<u64>,
     /// TRACE, DEBUG, INFO, WARN, ERROR or OFF
@@ -152,7 +152,7 @@ pub(super) struct Args {
     /// Log the source's place too
     #[arg(long)]
     log_include_location: bool,
-    /// Ask for tokens, as acl { enabled = true } in a file does
+    /// Require tokens, as acl { enabled = true } in a file does
     #[arg(long)]
     acl_enabled: bool,
     /// Not supported: there is one region
@@ -307,7 +307,7 @@ fn announce(config: &Config, out: &Out) {
     let clear = config.clear_text();
     if !clear.is_empty() {
         out.line(&format!(
-            "==> WARNING: {} in clear text: whoever is on the way reads tokens and changes \
+            "==> WARNING: {} in clear text: others on the network can read tokens and change \
              requests; set tls {{ http = true, rpc = true }} (drover tls ca create), or bind to \
              this machine",
             clear.join(", ")
@@ -386,7 +386,7 @@ mod tests {
         let usual = config::KafkaConfig {
             brokers: vec!["kafka:9092".to_owned()],
             properties: shown.properties.clone(),
-            // What it means where nothing is said.
+            // What it means where nothing is set.
             security_protocol: "plaintext".to_owned(),
             ..config::KafkaConfig::default()
         };

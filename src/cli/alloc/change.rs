@@ -26,7 +26,7 @@ struct Tasks {
     /// The same as the second argument
     #[arg(long = "task", value_name = "NAME")]
     task_flag: Option<String>,
-    /// Say what was asked of which allocation
+    /// Print what was requested of which allocation
     #[arg(long)]
     verbose: bool,
 }
@@ -61,7 +61,7 @@ impl Tasks {
                 "" => all.to_owned(),
                 task => format!("task {task:?}"),
             };
-            out.line(&format!("Asked for {verb} of {of} of allocation {id:?}"));
+            out.line(&format!("Requested {verb} of {of} of allocation {id:?}"));
         }
         Ok(0)
     }

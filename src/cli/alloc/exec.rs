@@ -41,8 +41,8 @@ const FAREWELL: Duration = Duration::from_secs(2);
   drover alloc exec -t=false 8ba85cef tee in.txt < in.txt
   drover alloc exec -i=false -t=false 8ba85cef cat out.txt > out.txt
 
-The command runs with the task's user, environment, directory and limits, and ends with it; its exit
-code is that of this one. On a terminal, the escape character and a dot at the beginning of a line
+The command runs with the task's user, environment, directory and limits, and ends with it; drover
+exits with its exit code. On a terminal, the escape character and a dot at the beginning of a line
 leave it (~.); the escape character twice is the character.")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
@@ -316,7 +316,7 @@ where
         };
         let text = serde_json::to_string(&frame).unwrap_or_default();
         if let Err(error) = sink.send(Message::text(text)).await {
-            // Why it was ended is read on the other side, if it was said.
+            // Why it was ended is read on the other side, if a reason came.
             tokio::time::sleep(FAREWELL).await;
             return anyhow::Error::new(error).context("the connection was lost");
         }

@@ -31,9 +31,9 @@ Classes: secret (reads of variables, tokens, keys, raw events, backups, profiles
 files (files and logs of allocations), exec, control (restarts, signals, metadata of a node, its
 servers, reloads, work on the tables), login, audit (reads of the audit trail), denied. Each server
 keeps the requests that it received itself.
-A request with no end yet is still being answered, as the one is that lists them, or the server died
-over it. What cannot be written is refused or counted as the agent's audit { delivery_guarantee }
-says. How much is kept is said by server { retention { requests { bytes age events } } }; where
+A request with no end yet is still being answered, as is the one that lists them, or the server died
+meanwhile. What cannot be written is refused or counted as the agent's audit { delivery_guarantee }
+says. How much is kept is set by server { retention { requests { bytes age events } } }; where
 something was dropped, the list says since when there is a record.")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
@@ -56,7 +56,7 @@ pub(in crate::cli) struct Args {
     path: String,
     #[command(flatten)]
     span: Span,
-    /// Read the files of this data directory instead of asking an agent
+    /// Read the files of this data directory instead of calling an agent
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
 }

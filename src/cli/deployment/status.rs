@@ -15,7 +15,7 @@ use std::time::Duration;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   drover deployment status 8ba85cef
-  drover deployment status -monitor 8ba85cef     and wait until it is settled
+  drover deployment status -monitor 8ba85cef     and wait until it has ended
   drover deployment status -monitor -wait 10s 8ba85cef     with a report every ten seconds at most
 
 With -monitor: 0 where it succeeds or waits for its promotion, 1 where it does not succeed.")]
@@ -26,7 +26,7 @@ pub(in crate::cli) struct Args {
     format: Format,
     /// The deployment's id or a prefix of it
     deployment: String,
-    /// Follow it until it is settled
+    /// Follow it until it has ended
     #[arg(long)]
     monitor: bool,
     /// With -monitor, the least time between two reports of progress, such as 10s

@@ -77,7 +77,7 @@ pub(super) struct Args {
     /// Print the log's events as CloudEvents 1.0 in JSON
     #[arg(long)]
     cloudevents: bool,
-    /// Go on behind the position in this file, keep it there, and connect again when cut off
+    /// Go on after the position in this file, keep it there, and connect again when cut off
     #[arg(long, value_name = "FILE")]
     resume: Option<PathBuf>,
     /// Write to the end of this file instead of standard output

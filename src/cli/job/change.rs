@@ -35,7 +35,7 @@ pub(in crate::cli) struct EvalArgs {
     wait: Wait,
     /// The job's ID or a prefix of it
     job: String,
-    /// Reschedule failed allocations that could not be any more
+    /// Reschedule failed allocations even where they are not eligible for it
     #[arg(long)]
     force_reschedule: bool,
 }

@@ -86,7 +86,7 @@ async fn only_group(job: &FoundJob) -> Result<String> {
         groups => {
             let names: Vec<&str> = groups.iter().map(|group| group.name.as_str()).collect();
             bail!(
-                "Job {:?} has several groups: {}. Say which one, drover job scale {} GROUP COUNT",
+                "Job {:?} has several groups: {}. Name one: drover job scale {} GROUP COUNT",
                 job.id,
                 names.join(", "),
                 job.id

@@ -45,13 +45,13 @@ const WINDOW: u64 = 64 << 10;
 One event is one line. Sensitive values (the environment of tasks, templates, ...) are keyed hashes,
 secrets are hidden; -clear shows them as they are in the log. With -bodies a line carries the exact
 bytes that were hashed too, nothing hidden: `drover log import` makes the same log of them, with the
-same proofs. Parquet files go into a directory, parted by day and kind; the payload is a column of
-JSON, export.json is there when all of it is and says with which flags. With -resume an export that
-was broken off goes on behind its last whole line, which must be one that this log gives with these
-flags; Parquet files go on behind the last whole day, also those of an export that ended.
+same proofs. Parquet files go into a directory, partitioned by day and kind; the payload is a column
+of JSON, export.json is there when all of it is and says with which flags. With -resume an export
+that was interrupted goes on after its last whole line, which must be one that this log gives with
+these flags; Parquet files go on after the last whole day, also those of an export that ended.
 Every event says what became of it (Outcome, and Reason where it was refused and changed nothing).
-The log alone does not know: the tables beside it are asked, and where they are behind, the log is
-folded once before; -no-outcomes saves that time and leaves the two fields out.
+The log alone does not know: it is read from the tables beside it, and where they are behind, the
+log is folded once before; -no-outcomes saves that time and leaves the two fields out.
 Nothing is changed, and an agent may be running.")]
 pub(in crate::cli) struct ExportArgs {
     #[command(flatten)]
@@ -77,7 +77,7 @@ pub(in crate::cli) struct ExportArgs {
     /// Where it is written, for parquet a directory; - is standard output
     #[arg(long, value_name = "FILE", default_value = "-")]
     out: PathBuf,
-    /// Go on behind the last whole line of the file, or the last whole day of Parquet files
+    /// Go on after the last whole line of the file, or the last whole day of Parquet files
     #[arg(long)]
     resume: bool,
     /// Write integers beyond 2^53 as texts, for readers with doubles (JavaScript, jq)
@@ -103,7 +103,7 @@ enum FormatName {
     /// One CloudEvent 1.0 a line
     #[value(name = "cloudevents")]
     CloudEvents,
-    /// Parquet files in a directory, parted by day and kind
+    /// Parquet files in a directory, partitioned by day and kind
     Parquet,
 }
 
@@ -342,7 +342,7 @@ fn resumed(path: &Path, log: &ReadOnlyLog, export: &mut Export) -> Result<File> 
         bail!("{shown} is no export of this log: it has index {index}, the log ends before {next}");
     }
     if index < first {
-        bail!("{shown} cannot be gone on with: it ends at {index}, the log begins at {first} now");
+        bail!("{shown} cannot be continued: it ends at {index}, the log begins at {first} now");
     }
     let own = export
         .line_of(log, index)

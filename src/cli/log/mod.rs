@@ -241,7 +241,9 @@ async fn replay(args: &ReplayArgs, out: &Out) -> Result<u8> {
         }
         Ok(held) => (Some(held), format!("the agent at {}", args.conn.address)),
         // Refused, it is an agent all the same, and its database is in use.
-        Err(err) if err.is::<Refused>() => return Err(err.context("Error asking for digests")),
+        Err(err) if err.is::<Refused>() => {
+            return Err(err.context("Error reading the digests of the tables"));
+        }
         Err(_) => (None, "the database in the data directory".to_owned()),
     };
     let scratch = Scratch::new()?;

@@ -43,7 +43,7 @@ from, every row of which is read; with its archive it is verified from the begin
 request log, the keys and the id beside the log are read too. Of a backup every part is compared
 with its sum first. Nothing is changed, and an agent may be running.
 
-Without -data-dir, -archive or a backup the agent at -address is asked: its last checkpoint, and all
+Without -data-dir, -archive or a backup the agent at -address sends its last checkpoint and all
 events, of which the tree is built again; with -hashes only the hashes of events, a tenth of the
 bytes. Of what was dropped there are hashes only. With -state the checkpoint is remembered in
 a file, with the key that signed it: the next time the log must go on from there, signed by the same

@@ -133,7 +133,7 @@ async fn signed(
     done: &mut VerifyOutcome,
 ) -> Result<String> {
     let note = client.get("/v1/log/checkpoint", &[]).await;
-    let note = note.context("Error asking for the checkpoint")?;
+    let note = note.context("Error reading the checkpoint of the agent")?;
     let note = String::from_utf8_lossy(&note.body).into_owned();
     let known = memory
         .map(|memory| memory.keys.as_slice())
@@ -144,7 +144,7 @@ async fn signed(
     }
     done.pinned = !keys.is_empty();
     let offered = client.get("/v1/log/keys", &[]).await;
-    let offered = offered.context("Error asking for the keys")?;
+    let offered = offered.context("Error reading the keys of the agent")?;
     let offered = String::from_utf8_lossy(&offered.body).into_owned();
     let offered: Vec<_> = offered
         .lines()
@@ -176,7 +176,7 @@ async fn signed(
     Ok(note)
 }
 
-/// What is said where no key that counts signed the checkpoint.
+/// The error where no key that counts signed the checkpoint.
 fn unknown(note: &str, offered: &[NoteKey], known: &[NoteKey]) -> String {
     let origin = text(note).ok().and_then(Checkpoint::parse);
     let origin = origin.map(|checkpoint| checkpoint.origin);
@@ -330,7 +330,7 @@ async fn proved(client: &Client, done: &mut VerifyOutcome) -> Result<()> {
     let (from, to) = (old.index.to_string(), new.index.to_string());
     let query = [("from", from.as_str()), ("to", to.as_str())];
     let proof = client.fetch("/v1/log/proof/consistency", &query).await;
-    let proof: Proof = proof.context("Error asking for a proof of consistency")?;
+    let proof: Proof = proof.context("Error reading a proof of consistency")?;
     let path: Option<Vec<Hash>> = proof.path.iter().map(|text| hash(text)).collect();
     let sizes = ((old.size, &old.root), (new.size, &new.root));
     if !path.is_some_and(|path| proves_consistency(sizes.0, sizes.1, &path)) {
@@ -347,7 +347,7 @@ async fn compare_tables(client: &Client, done: &mut VerifyOutcome) -> Result<()>
         return Ok(());
     };
     let held = digests::held(client).await;
-    let held = held.context("Error asking for the tables' digests")?;
+    let held = held.context("Error reading the digests of the tables")?;
     if held.index != checkpoint.index {
         return Ok(());
     }

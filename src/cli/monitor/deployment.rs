@@ -109,8 +109,8 @@ impl Monitor<'_> {
             ),
             _ => format!(
                 "\nCanaries were healthy, but {gone} of those that are wanted do not run now: \
-                 others take their place as soon as there is room. `drover deployment status \
-                 {shown}` shows them; `drover deployment fail {shown}` gives the version up."
+                 others take their place as soon as there is capacity. `drover deployment \
+                 status {shown}` shows them; `drover deployment fail {shown}` gives the version up."
             ),
         });
         Ok(Some((deployment, gone == 0)))

@@ -26,7 +26,7 @@ const HOUR: i64 = 3_600_000_000_000;
   drover node drain -disable 8ba85cef                call the drain off; the node is eligible again
   drover node drain -monitor 8ba85cef                watch a drain that is going on
 
-To stop watching does not call off the drain.")]
+The drain goes on when watching stops.")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
     conn: Conn,
@@ -50,7 +50,7 @@ pub(in crate::cli) struct Args {
     /// Leave allocations of system jobs where they are
     #[arg(long)]
     ignore_system: bool,
-    /// With -disable: the node takes no new allocations still
+    /// With -disable: the node still takes no new allocations
     #[arg(long)]
     keep_ineligible: bool,
     /// The node of the agent that is called

@@ -18,10 +18,10 @@ pub(in crate::cli) struct Args {
     conn: Conn,
     /// The node's id or a prefix of it
     node: Option<String>,
-    /// Let new allocations come
+    /// Let the node take new allocations
     #[arg(long)]
     enable: bool,
-    /// Let no new allocations come; those there are stay
+    /// Let the node take no new allocations; those there stay
     #[arg(long)]
     disable: bool,
     /// The node of the agent that is called

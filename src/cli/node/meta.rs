@@ -1,4 +1,4 @@
-//! `node meta`: what is said of a node while it runs.
+//! `node meta`: the metadata of a node, shown and changed while it runs.
 
 use crate::cli::client::Client;
 use crate::cli::columns::pairs;

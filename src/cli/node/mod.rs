@@ -30,7 +30,7 @@ pub(super) enum Verb {
     /// Work with node pools
     #[command(subcommand)]
     Pool(pool::Verb),
-    /// Show and change what is said of a node while it runs
+    /// Show and change the metadata of a node while it runs
     #[command(subcommand)]
     Meta(meta::Verb),
     /// Move everything off a node
@@ -62,7 +62,7 @@ pub(super) struct Args {
     /// Show full ids, addresses and versions
     #[arg(long)]
     verbose: bool,
-    /// Print ids alone
+    /// Print only ids
     #[arg(long)]
     quiet: bool,
     /// Show the operating system

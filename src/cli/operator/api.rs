@@ -36,7 +36,7 @@ pub(in crate::cli) struct Args {
     /// Only what this expression holds for
     #[arg(long, value_name = "EXPR")]
     filter: Option<String>,
-    /// Print a curl command in place of asking
+    /// Print a curl command in place of sending the request
     #[arg(long)]
     dryrun: bool,
     /// Print the request and the answer's headers to standard error

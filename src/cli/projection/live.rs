@@ -23,18 +23,18 @@ pub(in crate::cli) async fn list(conn: &Conn) -> Result<Json> {
     held.context("Error reading the tables (of an agent that is not running: -data-dir)")
 }
 
-/// Removes what was set aside; returns how much that was.
+/// Removes the retired databases; returns how many there were.
 pub(in crate::cli) async fn discard(conn: &Conn) -> Result<u64> {
     let client = conn.client()?;
     let done = client.delete(&format!("{PLACE}/kept"), &[], None).await;
-    let done: Discarded = done.context("Error removing what was set aside")?;
+    let done: Discarded = done.context("Error removing the retired databases")?;
     Ok(done.removed)
 }
 
 /// Prints how far a rebuild or a comparison is.
 pub(in crate::cli) async fn status(conn: &Conn, json: bool, out: &Out) -> Result<u8> {
     let status = conn.client()?.fetch(&format!("{PLACE}/rebuild"), &[]).await;
-    let failed = report_status(status.context("Error reading how far it is")?, json, out)?;
+    let failed = report_status(status.context("Error reading the progress")?, json, out)?;
     Ok(u8::from(failed))
 }
 
@@ -42,7 +42,11 @@ pub(in crate::cli) async fn status(conn: &Conn, json: bool, out: &Out) -> Result
 pub(in crate::cli) async fn cancel(conn: &Conn, json: bool, out: &Out) -> Result<u8> {
     let client = conn.client()?;
     let status = client.delete(&format!("{PLACE}/rebuild"), &[], None).await;
-    report_status(status.context("Error stopping it")?, json, out)?;
+    report_status(
+        status.context("Error stopping the rebuild or comparison")?,
+        json,
+        out,
+    )?;
     Ok(0)
 }
 
@@ -124,7 +128,7 @@ async fn watch(client: &Client, what: &str, json: bool, out: &Out) -> Result<Jso
     loop {
         let status = client.fetch(&path, &[]).await;
         let status: RebuildStatus =
-            status.context("Error reading how far it is; it continues without being watched")?;
+            status.context("Error reading the progress; the work itself goes on")?;
         if status.stage != stage {
             let begun = Stage::of(&status.stage);
             if begun == Some(Stage::Fold) {
@@ -146,7 +150,7 @@ async fn watch(client: &Client, what: &str, json: bool, out: &Out) -> Result<Jso
             () = tokio::time::sleep(LOOK) => {}
             _ = tokio::signal::ctrl_c() => {
                 let stopped = client.delete::<IgnoredAny>(&path, &[], None).await;
-                stopped.context("Error stopping it")?;
+                stopped.context("Error stopping the rebuild or comparison")?;
             }
         }
     }
@@ -158,5 +162,8 @@ fn ended(what: &str, status: RebuildStatus) -> Result<Json> {
         Some(Stage::Cancelled) => "run it again and it goes on where it was",
         _ => "the tables in use were not touched",
     };
-    bail!("Error: to {what} the tables: {} ({hint})", status.error)
+    bail!(
+        "Error: could not {what} the tables: {} ({hint})",
+        status.error
+    )
 }

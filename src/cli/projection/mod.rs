@@ -36,7 +36,7 @@ pub(super) enum Verb {
     Status(StatusArgs),
     /// Stop a running agent's rebuild or comparison
     Cancel(StatusArgs),
-    /// Remove the databases that a rebuild or a server set aside
+    /// Remove the databases that a rebuild or a server retired
     Discard(DiscardArgs),
 }
 
@@ -46,7 +46,7 @@ pub(super) enum Verb {
   drover projection list
   drover projection list -data-dir /var/lib/drover -json
 
-Without -data-dir the agent at -address is asked; with it, none may be running on the directory.")]
+Without -data-dir the agent at -address lists them; with it, no agent may run on the directory.")]
 pub(super) struct ListArgs {
     #[command(flatten)]
     conn: Conn,
@@ -76,7 +76,7 @@ the old one stays in use. Stopped with ctrl-C, or killed, it goes on where it wa
 again. Without -data-dir the agent at -address does it while it serves: no request is refused, and
 its applier stops for some milliseconds only. With -data-dir no agent may be running on the
 directory. With -archive too, the log is folded from where the archive begins, not from the state
-that retention left; the past that can be asked for begins there. Exit codes: 0 rebuilt, 1 not.")]
+that retention left; the past that can be read begins there. Exit codes: 0 rebuilt, 1 not.")]
 pub(super) struct RebuildArgs {
     #[command(flatten)]
     pub(super) conn: Conn,
@@ -94,7 +94,7 @@ pub(super) struct RebuildArgs {
     /// Keep the old database (the default)
     #[arg(long, conflicts_with = "discard_old")]
     keep: bool,
-    /// Remove the old database after the switch, and those set aside before
+    /// Remove the old database after the switch, and those retired before
     #[arg(long)]
     pub(super) discard_old: bool,
     /// Switch even if the result is not what was signed, or not what a running agent has in use
@@ -270,7 +270,7 @@ async fn list(args: &ListArgs, out: &Out) -> Result<u8> {
     out.line(&table.to_string());
     for kept in &held.retired {
         out.line(&format!(
-            "Set aside: {} ({})",
+            "Retired: {} ({})",
             kept.path,
             counted(kept.bytes, "byte")
         ));
@@ -462,14 +462,11 @@ async fn discard(args: &DiscardArgs, out: &Out) -> Result<u8> {
             let (_, live) = places(dir);
             let removed = rebuild::discard(&live).with_context(|| {
                 let live = live.display();
-                format!("Error removing what was set aside beside {live}")
+                format!("Error removing the retired databases beside {live}")
             });
             removed? as u64
         }
     };
-    let removed = counted(count, "database");
-    out.line(&format!(
-        "Removed {removed} that a rebuild or a server set aside"
-    ));
+    out.line(&format!("Removed {}", counted(count, "retired database")));
     Ok(0)
 }

@@ -40,7 +40,7 @@ pub(super) struct HeldTable {
     pub(super) digest: String,
 }
 
-/// A database that was set aside.
+/// A database that is kept and no longer used.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(super) struct RetiredDatabase {

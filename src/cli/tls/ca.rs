@@ -29,7 +29,7 @@ pub(in crate::cli) struct Create {
     /// Another domain that it may sign names of, with -name-constraint; may be repeated
     #[arg(long, value_name = "DOMAIN")]
     additional_domain: Vec<String>,
-    /// How long it holds
+    /// How many days it is valid
     #[arg(long, default_value = "1825", value_name = "N")]
     days: u32,
     /// Let it sign names of the domain, of additional ones, of nomad and localhost only
@@ -59,7 +59,7 @@ pub(in crate::cli) struct Create {
     /// Its organization
     #[arg(long, default_value = "", hide_default_value = true)]
     organization: String,
-    /// Its part of that
+    /// Its organizational unit
     #[arg(long, default_value = "", hide_default_value = true)]
     organizational_unit: String,
 }

@@ -47,7 +47,7 @@ pub(in crate::cli) struct Create {
     /// The authority's key; default <domain>-agent-ca-key.pem
     #[arg(long, value_name = "FILE")]
     key: Option<String>,
-    /// How long it holds
+    /// How many days it is valid
     #[arg(long, default_value = "365", value_name = "N")]
     days: u32,
     /// Another domain that it has a name in, beside that of nomad, which agents verify
@@ -177,7 +177,7 @@ fn params(args: &Create, kind: &str, authority: &Certificate) -> Result<Certific
     names.extend(args.additional_dnsname.iter().cloned());
     names.extend(args.additional_ipaddress.iter().map(ToString::to_string));
     let params = CertificateParams::new(names);
-    let mut params = params.map_err(|error| anyhow!("a name that is none: {error}"))?;
+    let mut params = params.map_err(|error| anyhow!("a name that is not valid: {error}"))?;
     dated(&mut params, args.days)?;
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);

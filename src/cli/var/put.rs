@@ -14,7 +14,7 @@ use serde_json::{Value as Json, json};
 use std::collections::BTreeMap;
 use std::io::Read;
 
-/// What is said of a variable that was stored, whatever else of the answer cannot be read.
+/// What is printed of a variable that was stored, whatever else of the answer cannot be read.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 struct Written {
@@ -38,7 +38,7 @@ pub(in crate::cli) struct Args {
     path: String,
     /// key=value, key=@file, or a file's specification
     items: Vec<String>,
-    /// Write whatever is there
+    /// Write it whatever is stored there
     #[arg(long)]
     force: bool,
     /// Write only if the modify index is this; 0 means only if it is new
@@ -47,7 +47,7 @@ pub(in crate::cli) struct Args {
     /// The specification's form: json or hcl
     #[arg(long = "in", value_name = "FORM")]
     input: Option<String>,
-    /// How to print the result; none on a terminal and json elsewhere, unless said
+    /// How to print the result; by default none on a terminal and json elsewhere
     #[arg(long = "out", value_enum)]
     form: Option<VariableForm>,
     /// A Go template for -out go-template
@@ -204,7 +204,7 @@ fn gather(args: &Args) -> Result<VariableWrite> {
     })
 }
 
-/// An item's value: said, from a file, or from standard input.
+/// An item's value: as given, from a file, or from standard input.
 fn item(value: &str) -> Result<String> {
     if value == "-" {
         return source("-");

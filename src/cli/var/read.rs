@@ -64,7 +64,7 @@ pub(in crate::cli) struct GetArgs {
     /// Print only this item's value
     #[arg(long, value_name = "KEY")]
     item: Option<String>,
-    /// How to print it; table on a terminal and json elsewhere, unless said
+    /// How to print it; by default table on a terminal and json elsewhere
     #[arg(long = "out", value_enum)]
     form: Option<VariableForm>,
     /// A Go template for -out go-template
@@ -82,7 +82,7 @@ pub(in crate::cli) struct ListArgs {
     prefix: String,
     #[command(flatten)]
     paged: Paged,
-    /// How to print them; table on a terminal and json elsewhere, unless said
+    /// How to print them; by default table on a terminal and json elsewhere
     #[arg(long = "out", value_enum)]
     form: Option<VariableForm>,
     /// A Go template for -out go-template

@@ -20,7 +20,7 @@ pub(in crate::cli) struct Args {
     format: Format,
     /// Its id
     volume: String,
-    /// The type of volume: csi; of host volumes nobody takes steps
+    /// The type of volume: csi, as host volumes have no steps to explain
     #[arg(long = "type", value_name = "TYPE", default_value = "csi")]
     kind: String,
     /// Show full ids
@@ -55,8 +55,8 @@ pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     match VolumeType::of(&args.kind) {
         Some(VolumeType::Csi) => {}
         Some(VolumeType::Host) => bail!(
-            "Error: volume explain is about CSI volumes; who uses a host volume, and how it is, \
-             `volume status -type host` says"
+            "Error: volume explain is about CSI volumes; `volume status -type host` shows who uses \
+             a host volume, and its state"
         ),
         None => bail!(
             "Error: unknown volume type {:?}: it is csi or host",

@@ -25,7 +25,7 @@ pub(in crate::cli) struct Args {
     conn: Conn,
     /// The file that describes it, HCL or JSON; - reads standard input
     input: String,
-    /// The id of a volume that is changed, in the place of the file's
+    /// The id of a volume that is changed, in place of the file's
     #[arg(long, default_value = "", hide_default_value = true)]
     id: String,
     /// Accepted for Nomad's sake

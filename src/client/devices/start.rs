@@ -83,9 +83,9 @@ impl Started {
 
     /// Where it says that it listens.
     pub(super) async fn address(&mut self) -> Result<Address, String> {
-        let ended = || "it ended before it said where it listens".to_owned();
+        let ended = || "it ended before it reported where it listens".to_owned();
         let mut stdout = self.stdout.take().ok_or_else(ended)?;
-        let late = |_| format!("it did not say within {HANDSHAKE:?} where it listens");
+        let late = |_| format!("it did not report within {HANDSHAKE:?} where it listens");
         let first_line = timeout(HANDSHAKE, line(&mut stdout)).await.map_err(late)?;
         let address = handshake::parse(&first_line.ok_or_else(ended)?)?;
         self.heard.push(logged(self.name.clone(), stdout));

@@ -73,7 +73,6 @@ pub struct Handle {
 #[derive(Clone, Debug, Default)]
 pub struct TaskConfig {
     pub alloc_id: String,
-    /// The task's name.
     pub task: String,
     /// Which attempt this is; never used twice for a task.
     pub run: u64,

@@ -27,7 +27,6 @@ pub struct FileFrame {
     /// The bytes, base64 in JSON.
     #[serde(skip_serializing_if = "Vec::is_empty", serialize_with = "base64")]
     pub data: Vec<u8>,
-    /// The file's name.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub file: String,
     /// `file truncated` or `file deleted`.

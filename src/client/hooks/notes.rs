@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 /// What a hook answered; what the journal keeps.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Note<A> {
-    /// The hook's name.
     pub hook: String,
     pub answer: A,
 }

@@ -30,7 +30,6 @@ pub struct Offered {
 pub struct Probe {
     /// The same over restarts of the agent.
     pub id: String,
-    /// The service's name.
     pub service: String,
     /// The task it belongs to; empty for those of groups.
     pub task: String,

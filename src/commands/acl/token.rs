@@ -16,7 +16,7 @@ use serde_json::json;
 use super::{MAX_TEXT, content_hash, reject_invalid, require_acl_support};
 use crate::{Command, Decision, Stamp};
 
-/// The type of a token that may what its policies allow.
+/// The type of a token that may do what its policies allow.
 const CLIENT: &str = "client";
 /// The type of a token that may everything.
 pub(super) const MANAGEMENT: &str = "management";
@@ -200,7 +200,7 @@ fn wrong_life(token: &AclToken, bounds: TtlBounds) -> Option<String> {
     }
 }
 
-/// What an update changes that stays as it is for ever. What is empty is not said.
+/// What an update changes that stays as it is for ever. What is empty is not set.
 fn wrong_change(known: &SealedToken, update: &UpdateAclToken) -> Vec<String> {
     let (had, token) = (&known.token, &update.token);
     let ttl = token.expiration_ttl;

@@ -71,7 +71,6 @@ fn is_none(count: &usize) -> bool {
 
 /// An event as far as it can be read.
 pub(super) struct ReadEvent {
-    /// The kind's name.
     pub(super) kind: &'static str,
     pub(super) event: Recorded,
     pub(super) rejected: Option<String>,

@@ -52,7 +52,7 @@ pub(super) fn resolve(
         .iter()
         .filter(|sort| wanted.is_none_or(|wanted| wanted == **sort));
     // The beginning of an id, as it is shown, may be a number too: where no such event happened
-    // yet, that is said only if it names nothing else.
+    // yet, that is the answer only if it names nothing else.
     let mut no_event = None;
     let may_be_id = wanted.is_none() && name.len() >= SHORT;
     for sort in sorts {

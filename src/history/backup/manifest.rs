@@ -13,9 +13,7 @@ use super::tar::Part;
 
 /// The layout now written.
 pub const FORMAT: u32 = 1;
-/// The name of the manifest.
 pub const MANIFEST: &str = "manifest.json";
-/// The name of the sums.
 pub const SUMS: &str = "SHA256SUMS";
 /// The name of the note over the sums.
 pub const SIGNATURE: &str = "SHA256SUMS.sig";

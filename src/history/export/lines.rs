@@ -34,7 +34,7 @@ pub enum Format {
     CloudEvents,
 }
 
-/// Where schemas are taken to be served, where nothing else is said.
+/// Where schemas are taken to be served, where nothing else is set.
 pub const AGENT: &str = "http://127.0.0.1:4646";
 
 /// What is exported.
@@ -56,7 +56,7 @@ pub struct Export {
     pub bodies: bool,
     /// What hides confidential values; lines with bodies hide nothing.
     pub redactor: Option<Arc<Redactor>>,
-    /// What became of the events; nothing is said of those it does not know.
+    /// What became of the events; lines state none for those it does not know.
     pub outcomes: Arc<Outcomes>,
     /// How integers beyond ±2^53 are written.
     pub numbers: Numbers,

@@ -16,7 +16,6 @@ use super::{NoteKey, ProofError, merkle, note};
 use crate::log::atomic_file;
 use crate::log::{Hash, LogEngine, LogError};
 
-/// The name of the file of checkpoints.
 pub(super) const CHECKPOINTS: &str = "checkpoints";
 /// The name of the file of public keys.
 pub(super) const KEYS: &str = "checkpoints.keys";
@@ -65,7 +64,6 @@ struct SignedHead {
 /// A proof as it is handed out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inclusion {
-    /// The number of the leaf.
     pub leaf: u64,
     /// The leaf's hash.
     pub hash: Hash,

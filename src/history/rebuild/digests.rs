@@ -18,7 +18,7 @@ use crate::log::ReadOnlyLog;
 pub struct DigestCheck<'a> {
     /// The log; a server may be writing it.
     pub log_dir: PathBuf,
-    /// What was said elsewhere of the tables, beside the checkpoints: by bases, by a backup.
+    /// What was recorded elsewhere of the tables, beside the checkpoints: by bases, by a backup.
     pub also: Vec<Checkpoint>,
     /// The last index that is folded, if not all is.
     pub to: Option<u64>,
@@ -38,7 +38,7 @@ pub struct DigestsChecked {
     pub entries: u64,
     /// Checkpoints whose tables are those of the log.
     pub checkpoints: u64,
-    /// What was said elsewhere, of which the same is true.
+    /// What was recorded elsewhere, of which the same is true.
     pub also: u64,
     /// Recorded digests that are those of the log.
     pub recorded: u64,

@@ -265,13 +265,12 @@ impl Online<'_> {
         })
     }
 
-    /// Waits for the readers of the old database, and sets it aside. Longer reads are not waited
-    /// for.
+    /// Waits for the readers of the old database, and retires it. Longer reads are not waited for.
     fn retire(&self, former: Former, live: &Path) -> Result<Option<PathBuf>, RebuildError> {
         let until = Instant::now() + READERS;
         while former.is_read() {
             if Instant::now() > until {
-                // It stays where it is, and is set aside at the next start.
+                // It stays where it is, and is retired at the next start.
                 close_later(former);
                 return Ok(Some(live.to_owned()));
             }

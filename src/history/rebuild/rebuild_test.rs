@@ -236,7 +236,7 @@ fn a_kill_between_the_steps_of_the_switch_leaves_one_database_in_use() {
     let server = Server::new(500);
     let before = server.fill();
     let work = beside(&server.live());
-    // They have changed places, and the old one was not set aside yet.
+    // They have changed places, and the old one was not retired yet.
     fs::create_dir(&work).unwrap();
     fs::write(work.join("old"), "").unwrap();
     let rebuilt = server.run().unwrap();
@@ -246,7 +246,7 @@ fn a_kill_between_the_steps_of_the_switch_leaves_one_database_in_use() {
         kept.iter().any(|(path, _)| path.join("old").exists()),
         "{kept:?}"
     );
-    // The old one was set aside, and the new one did not take its place yet.
+    // The old one was retired, and the new one did not take its place yet.
     fs::rename(server.live(), server.dir.path().join("elsewhere")).unwrap();
     assert_eq!(server.run().unwrap().state, before);
     assert_eq!(server.state(), before);
@@ -260,7 +260,7 @@ fn a_switch_beside_a_server_is_finished_wherever_it_was_killed() {
     let pointer = home.with_extension("in-use");
     finish_switch(&log, &home).unwrap();
     for (old_is_there, second) in [(true, false), (false, false), (true, true), (false, true)] {
-        // The new database is in use where it was built, the old one in its place or set aside.
+        // The new database is in use where it was built, the old one in its place or retired.
         let mut new = beside(&home);
         if second {
             new = switch::beside_serving(&home, &new);

@@ -58,7 +58,7 @@ pub(super) fn sync_dir(path: &Path) -> Result<(), RebuildError> {
     atomic_file::sync_dir(path.parent().unwrap_or(Path::new("."))).map_err(RebuildError::file(path))
 }
 
-/// Sets the database aside that was in use before the current one, once no reader has it open.
+/// Retires the database that was in use before the current one, once no reader has it open.
 pub(super) fn retire_old(home: &Path, old: &Path) -> Result<PathBuf, RebuildError> {
     let retired = unused(home);
     fs::rename(old, &retired).map_err(RebuildError::file(old))?;
@@ -128,7 +128,7 @@ pub(super) fn unused(path: &Path) -> PathBuf {
     }
 }
 
-/// The databases that were set aside, and their bytes.
+/// The retired databases, and their bytes.
 ///
 /// # Errors
 /// The directory cannot be read.
@@ -166,7 +166,7 @@ pub(super) fn size(dir: &Path) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// Removes the databases that were set aside; answers how many there were.
+/// Removes the retired databases; answers how many there were.
 ///
 /// # Errors
 /// One cannot be removed.

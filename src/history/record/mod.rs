@@ -47,7 +47,6 @@ pub struct Document<'a> {
     pub term: u64,
     /// Unix nanoseconds; 0 for Raft's own entries.
     pub time: i64,
-    /// The kind's name.
     pub kind: &'static str,
     /// The version of the payload shown, which is the one of today.
     pub version: u16,

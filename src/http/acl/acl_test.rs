@@ -54,7 +54,7 @@ async fn bootstrapped(routes: &Router) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_gives_no_token_is_shown_the_anonymous_one_as_his_own() {
+async fn a_caller_without_a_token_is_shown_the_anonymous_one_as_its_own() {
     let server = Harness::with_acls().await;
     let routes = guarded(&server);
     let (status, shown) = ask(&routes, "", "GET", "/v1/acl/token/self", &Value::Null).await;

@@ -154,7 +154,7 @@ pub(super) async fn run(near: &Near, head: &RequestHead, stream: Duplex) -> Resu
     let mut reads = std::pin::pin!(read(inflow, to));
     tokio::select! {
         () = &mut writes => {
-            // What was said last arrives only while the stream is not let go of.
+            // What was sent last arrives only while the stream is not let go of.
             let _ = timeout(FAREWELL, reads).await;
             return Ok(());
         }

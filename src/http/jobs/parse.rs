@@ -56,7 +56,7 @@ pub(in crate::http) async fn validate(late: Late) -> Result<Answer, Refusal> {
     let found = late.judged(|call| {
         let body: JobBody = call.request.json()?;
         let job = body.complete(call)?;
-        // Before it is said whether the namespace is there.
+        // Before it is reported whether the namespace is there.
         demand(in_namespace(
             &call.request.identity.acl,
             &job.namespace,

@@ -32,7 +32,7 @@ use crate::table_reads::glance;
 pub(in crate::http) const REGISTER: &[Ns] = &[Ns::SubmitJob, Ns::RegisterJob];
 
 drover_events::wire! {
-    /// What is said of a job to register; the job itself is read by its own table.
+    /// A request to register a job; the job itself is read by its own table.
     pub(super) struct RegisterBody {
         job: ParsedJob = "Job",
         submission: Option<JobSubmission> = "Submission",
@@ -47,7 +47,7 @@ drover_events::wire! {
     }
 
     /// A job by itself, which is read by its own table, and where it belongs; empty where that is
-    /// not said beside it.
+    /// not given beside it.
     pub(super) struct JobBody {
         job: ParsedJob = "Job",
         region: String = "Region",

@@ -412,7 +412,7 @@ fn plugins(table: RouteTable) -> RouteTable {
         )
 }
 
-/// What this version has none of, or not yet: said in words.
+/// What this version has none of, or not yet: refused in words.
 fn elsewhere(table: RouteTable) -> RouteTable {
     let mut table = table.route(
         "/v1/operator/license",

@@ -67,7 +67,7 @@ pub(super) struct Clouds {
     /// The same without the hashes: a caller that sees them finds out what a value is by writing
     /// others until one has its hash.
     pub(super) redactor_without_hashes: Redactor,
-    /// The address of an agent, where schemas are said to be.
+    /// The address of an agent, where events report their schemas to be.
     pub(super) agent: String,
 }
 

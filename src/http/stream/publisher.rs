@@ -35,7 +35,7 @@ pub struct Shape {
     pub keyring: Option<Arc<Keyring>>,
     /// Sensitive fields that are shown in clear.
     pub public: PublicFields,
-    /// The address of an agent, where schemas are said to be.
+    /// The address of an agent, where events report their schemas to be.
     pub agent: String,
 }
 

@@ -50,7 +50,7 @@ enum ReadStep {
     Idle(i64),
 }
 
-/// What was said about the position, and when.
+/// The position that was reported, and when.
 pub(super) struct PositionReport {
     pub(super) position: u64,
     pub(super) at: Instant,

@@ -85,7 +85,7 @@ fn explain(read: &Read<'_>, volume: &Volume) -> Result<Explained, StorageError> 
             .remove(&claim.allocation_id)
             .filter(|_| !claim.waits_for.is_empty())
         {
-            // What was said when it was tried, and not what may stand against it.
+            // The error when it was tried, and not what may stand against it.
             claim.hindered_by = trouble.error;
             claim.tries = trouble.tries;
             claim.hindered_since = trouble.since;

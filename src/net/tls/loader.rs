@@ -39,7 +39,6 @@ pub struct PortTls {
 pub struct Expiry {
     /// The setting that names its file.
     pub setting: &'static str,
-    /// The file.
     pub path: PathBuf,
     /// Unix seconds.
     pub until: i64,

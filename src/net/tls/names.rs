@@ -154,8 +154,8 @@ impl PeerCertificate {
         })
     }
 
-    /// Whether an agent that looks at no names may take it for a server's: it is not said to be a
-    /// client's or a person's.
+    /// Whether an agent that looks at no names may take it for a server's: it does not name
+    /// itself a client's or a person's.
     #[must_use]
     pub fn may_be_server(&self) -> bool {
         let person = |name: &String| name.starts_with("cli.") && name.ends_with(".nomad");

@@ -69,7 +69,7 @@ async fn nodes_are_read_for_what_changed_of_them() {
 }
 
 #[test]
-fn who_is_read_anew_drains_only_where_he_drains_now() {
+fn a_node_that_is_read_anew_is_drained_only_where_it_drains_now() {
     let stage = Stage::new(2);
     let (mut known, mut each) = (DrainCache::default(), Each::default());
     for (on, strategy, draining) in [

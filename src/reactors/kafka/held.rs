@@ -22,7 +22,7 @@ pub struct PublisherPosition {
 pub struct Hold {
     /// The last index that is published.
     pub published: u64,
-    /// Until when it is waited for, Unix nanoseconds; none while it is not said to lag.
+    /// Until when it is waited for, Unix nanoseconds; none while it is not recorded to lag.
     pub until: Option<i64>,
 }
 

@@ -102,7 +102,7 @@ impl<'a> ProducerSession<'a> {
         Ok((session, cursor))
     }
 
-    /// The error with what librdkafka said beside it.
+    /// The error with what librdkafka reported beside it.
     fn with_hint(&self, error: Failure) -> Failure {
         match self.hint().as_str() {
             "" => error,

@@ -35,7 +35,7 @@ pub(super) struct PublisherState {
     pub sessions: u64,
     /// What went wrong last and has not gone right since, with what to check.
     pub error: String,
-    /// What librdkafka said last, from its own threads.
+    /// What librdkafka reported last, from its own threads.
     #[serde(skip)]
     pub hint: String,
     /// Whether the log has the error: once, until something is published again.
@@ -227,7 +227,7 @@ impl PublisherStatus {
         }
     }
 
-    /// The status for operators. `lagging_since` is the index of the event that said so, or 0.
+    /// The status for operators. `lagging_since` is the index of the event that reports it, or 0.
     pub(super) fn show(
         config: &KafkaConfig,
         seen: &StatusSnapshot,

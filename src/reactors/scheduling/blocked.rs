@@ -30,7 +30,7 @@ pub struct BlockedStats {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
     pub namespace: String,
-    /// Its id.
+    /// The job, by id.
     pub job: String,
     /// MHz.
     pub cpu: i64,

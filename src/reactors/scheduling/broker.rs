@@ -119,7 +119,7 @@ fn span(nanos: i64) -> Duration {
     Duration::from_nanos(nanos.max(0).unsigned_abs())
 }
 
-/// Notes how long something took, by what sort of evaluation it was. Neither its job is said nor
+/// Notes how long something took, by what sort of evaluation it was. Neither its job is named nor
 /// its namespace: of those there is no end, and a timing is kept as long as the process.
 fn timed(name: &'static str, eval: &Evaluation, nanos: i64) {
     let labels = [

@@ -58,7 +58,7 @@ fn is_canceled(eval: &Evaluation) -> bool {
     eval.status == eval::CANCELED
 }
 
-/// Whether what was said to be unwritten came to be after all: what follows an evaluation is not
+/// Whether what was reported as unwritten came to be after all: what follows an evaluation is not
 /// made pending a second time.
 fn is_there(shared: &SchedulingShared, eval: &Evaluation) -> bool {
     let row = || {

@@ -81,7 +81,7 @@ impl Body for OutBody {
         } else {
             match self.frames.poll_recv(cx) {
                 Poll::Ready(Some(frame)) => self.header(frame),
-                // All of this end is gone: in order, if it said so.
+                // All of this end is gone: in order, if it reported its end.
                 Poll::Ready(None) if self.ended => return Poll::Ready(None),
                 Poll::Ready(None) => return Poll::Ready(Some(Err(Broken::off()))),
                 Poll::Pending => match self.next.as_mut().poll(cx) {

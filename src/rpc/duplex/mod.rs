@@ -47,7 +47,7 @@ pub const WINDOW: usize = 1 << 20;
 const LONGEST: usize = 64 << 10;
 /// The longest message, bytes.
 const MAX_MESSAGE: usize = 1 << 20;
-/// How long what was said last may take to arrive.
+/// How long what was sent last may take to arrive.
 const LINGER: Duration = Duration::from_secs(10);
 /// What a frame costs beside its bytes: it is kept in a list until it is taken.
 const COST: usize = 64;
@@ -232,7 +232,7 @@ impl Drop for Ends {
     }
 }
 
-/// Ready a while after a stream was left: by then what was said last has arrived.
+/// Ready a while after a stream was left: by then what was sent last has arrived.
 async fn lingered(left: &CancellationToken) {
     left.cancelled().await;
     tokio::time::sleep(LINGER).await;

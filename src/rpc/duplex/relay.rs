@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_leaves_while_what_he_says_is_not_taken_ends_it_at_the_other_end() {
+    async fn an_end_that_leaves_while_what_it_sends_is_not_taken_ends_the_other() {
         let (mut near, mut far) = far_apart();
         filled(&mut near.outflow).await;
         drop(near);
@@ -149,7 +149,7 @@ mod tests {
                 far.outflow.send(piece.clone()).await.unwrap();
             }
             far.outflow.end();
-            // It is gone, and everything that it said is still on its way.
+            // It is gone, and everything that it sent is still on its way.
             drop(far.inflow);
         };
         let taken = async {

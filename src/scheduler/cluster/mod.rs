@@ -52,7 +52,7 @@ pub struct Interner {
 }
 
 impl Interner {
-    /// The number of a name.
+    /// The place of a name among `names`; a new one is added behind them.
     pub fn id(&mut self, name: &str) -> u32 {
         if let Some(id) = self.ids.get(name) {
             return *id;

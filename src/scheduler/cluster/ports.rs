@@ -18,7 +18,6 @@ impl PortKey {
         }
     }
 
-    /// The port's number.
     pub fn port(self) -> u16 {
         self.port
     }

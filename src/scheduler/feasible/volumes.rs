@@ -13,9 +13,9 @@ use crate::cluster::{
     CsiFacts, Denied, HostFacts, VolumeKey, VolumeUse, Volumes, reaches, uses_of,
 };
 
-/// What is said of a node without a volume that would do.
+/// The reason against a node without a volume that would do.
 const MISSING_HOST: &str = "missing compatible host volumes";
-/// What is said of a node from which a volume cannot be reached.
+/// The reason against a node from which a volume cannot be reached.
 const TOPOLOGY: &str = "did not meet topology requirement";
 
 /// What the plan changes so far of what volumes are used.

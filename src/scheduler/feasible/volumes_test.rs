@@ -134,7 +134,7 @@ fn a_volume_of_the_cluster_must_be_ready_of_the_namespace_and_capable() {
 }
 
 #[test]
-fn where_one_may_write_a_volume_of_a_node_another_waits_until_he_is_gone() {
+fn where_one_may_write_a_volume_of_a_node_another_waits_until_it_is_gone() {
     let mut one = node(&[("data", false)]);
     one.host_volumes.get_mut("data").unwrap().id = "v1".to_owned();
     let mut volumes = Volumes::default();

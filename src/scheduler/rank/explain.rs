@@ -63,7 +63,6 @@ pub enum NodeVerdict {
 /// One node in a search.
 #[derive(Clone, Debug)]
 pub struct NodeReport {
-    /// The node's id.
     pub node_id: String,
     pub node_name: String,
     /// Whether the search came as far as this node.

@@ -198,7 +198,7 @@ fn resources_differ(new: Resources, old: Resources) -> bool {
         devices,
         numa,
         secrets_mb,
-        // Said of tasks in the past; a group's disk is ephemeral_disk.
+        // Tasks had it in the past; a group's disk is ephemeral_disk.
         disk_mb: _,
         iops: _,
     } = new;

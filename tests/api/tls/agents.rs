@@ -234,7 +234,7 @@ fn an_agent_does_not_start_with_certificates_that_nobody_would_take() {
 fn warnings(agent: &drover_testkit::Agent) -> usize {
     logged(agent, &["Starting drover agent"]);
     let log = agent.log_tail(usize::MAX);
-    log.matches(" in clear text: whoever is on the way").count()
+    log.matches(" in clear text: others on the network").count()
 }
 
 #[test]

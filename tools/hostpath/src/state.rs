@@ -71,7 +71,7 @@ pub(crate) struct Snapshot {
     pub(crate) made: i64,
 }
 
-/// What a node part said of itself when it started.
+/// What a node part reported of itself when it started.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Node {
     pub(crate) place: BTreeMap<String, String>,
@@ -109,7 +109,7 @@ impl Store {
     }
 
     /// Changes what is known, alone among all that share it. Nothing is kept of a change that
-    /// fails, but what it said.
+    /// fails, but its error.
     pub(crate) fn change<A, E: From<anyhow::Error>>(
         &self,
         change: impl FnOnce(&mut State) -> Result<A, E>,

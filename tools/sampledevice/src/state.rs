@@ -66,7 +66,7 @@ impl State {
         state
     }
 
-    /// Takes a folder, and says so; where another holds it, that is said too.
+    /// Takes a folder, and says so; where another holds it, that is noted too.
     pub(crate) fn keep_in(&self, folder: &Path) {
         let already = self
             .folder
@@ -203,7 +203,7 @@ impl DeviceReport {
         self.why(what, id).is_some()
     }
 
-    /// What is said of a device.
+    /// What the lines state of a device.
     fn why(&self, what: &str, id: &str) -> Option<String> {
         self.lines.iter().find_map(|line| {
             let rest = line.strip_prefix(what)?.strip_prefix(' ')?;

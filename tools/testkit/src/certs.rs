@@ -25,7 +25,6 @@ pub struct Authority {
 pub struct Pair {
     /// The certificate's file.
     pub cert: PathBuf,
-    /// The key's.
     pub key: PathBuf,
 }
 

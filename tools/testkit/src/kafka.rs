@@ -47,8 +47,8 @@ pub struct Broker {
 }
 
 impl Broker {
-    /// Formats the files of a broker in `dir`; it does not run yet. None, and it is said why, where
-    /// there can be none.
+    /// Formats the files of a broker in `dir`; it does not run yet. None where there can be
+    /// none, and the reason is printed.
     ///
     /// # Errors
     /// The files cannot be written, or the broker says why not.

@@ -12,7 +12,10 @@ const WORDS: &str = "| Not |";
 
 /// How many types may share a name.
 const NAMESAKES: usize = 3;
-/// Whose types are counted. Each tool is read by itself, and tests name what they need.
+/// The words that are in no comment of the product either: there is always a plainer one.
+const IN_COMMENTS: &[&str] = &["aside", "asked", "said", "settled"];
+/// Whose types are counted, and whose comments are read. Each tool is read by itself, and tests
+/// name what they need.
 const PRODUCT: &[&str] = &["src/", "events/", "projections/", "migrations/"];
 /// Where types are named after the command line: the module says which noun and verb it is.
 const COMMANDS: &str = "src/cli/";
@@ -21,7 +24,7 @@ const COMMANDS: &str = "src/cli/";
 struct Glossary<'t> {
     /// What stands as code in the table of terms.
     code: BTreeSet<&'t str>,
-    /// Each word that is not used, as the parts of a name, and what is said instead.
+    /// Each word that is not used, as the parts of a name, and what is written instead.
     words: Vec<(Vec<String>, &'t str)>,
 }
 
@@ -44,7 +47,11 @@ pub(crate) fn check(files: &[File]) -> Vec<String> {
         let blanked = lexer::blank(&file.text);
         let lines: Vec<&str> = blanked.lines().collect();
         names(file, &lines, &glossary.words, &mut problems);
-        count(file, &lines, &mut types);
+        if is_product(file) {
+            let test = lexer::test_lines(&lines);
+            comments(file, &test, &glossary.words, &mut problems);
+            count(file, (&lines, &test), &mut types);
+        }
     }
     let missing = glossary.code.iter();
     problems.extend(missing.map(|code| format!("{FILE}: `{code}` is not in the sources")));
@@ -164,13 +171,32 @@ fn names_test(lines: &[&str], number: usize) -> bool {
         && above.any(|line| line.starts_with("#[test]") || line.starts_with("#[tokio::test"))
 }
 
-/// Notes where the types of a file are.
-fn count(file: &File, lines: &[&str], types: &mut BTreeMap<String, Vec<String>>) {
+fn is_product(file: &File) -> bool {
     let is_product = PRODUCT.iter().any(|dir| file.path.starts_with(dir));
-    if !is_product || file.is_test() || file.path.contains("/tests/") {
-        return;
+    is_product && !file.is_test() && !file.path.contains("/tests/")
+}
+
+/// Finds the words in comments, but for what stands there as code. `test`: the lines of tests.
+fn comments(file: &File, test: &[bool], words: &[(Vec<String>, &str)], problems: &mut Vec<String>) {
+    let comments = lexer::comments(&file.text);
+    let lines = comments.lines().zip(test).enumerate();
+    for (number, (line, _)) in lines.filter(|(_, (_, test))| !**test) {
+        let prose = line.split('`').step_by(2);
+        let prose = prose.flat_map(|text| text.split(|c| !is_in_name(c)));
+        let found: BTreeSet<String> = prose.map(str::to_lowercase).collect();
+        for word in IN_COMMENTS.iter().filter(|word| found.contains(**word)) {
+            let why = unused(word, words);
+            problems.extend(why.map(|why| format!("{}:{}: {why}", file.path, number + 1)));
+        }
     }
-    let test = lexer::test_lines(lines);
+}
+
+/// Notes where the types of a file are.
+fn count(
+    file: &File,
+    (lines, test): (&[&str], &[bool]),
+    types: &mut BTreeMap<String, Vec<String>>,
+) {
     let within = within_impls(lines);
     for (number, line) in lines
         .iter()
@@ -244,7 +270,7 @@ mod tests {
 
     const PAGE: &str = "# Words\n\n| Term | What | Where |\n|---|---|---|\n\
         | report | `Report` of `a::sent` | `src/a.rs` |\n\n\
-        | Not | Instead |\n|---|---|\n| `told`, `see_through` | reported |\n";
+        | Not | Instead |\n|---|---|\n| `told`, `see_through` | reported |\n| `said` | set |\n";
 
     fn file(path: &str, text: &str) -> File {
         File {
@@ -296,6 +322,28 @@ mod tests {
         }
         let within = "#[test]\nfn a() {\n    told();\n}\n";
         assert_eq!(found("src/b.rs", within).len(), 1);
+    }
+
+    #[test]
+    fn some_words_are_in_no_comment_of_the_product() {
+        for text in [
+            "/// What is said of it.\nstruct A;",
+            "//! Said once.",
+            "fn a() {} // not said",
+            "/* as\nsaid */",
+        ] {
+            assert_eq!(found("src/b.rs", text).len(), 1, "{text}");
+            assert_eq!(found("tools/b.rs", text), Vec::<String>::new(), "{text}");
+            assert_eq!(found("src/b_test.rs", text), Vec::<String>::new(), "{text}");
+        }
+        for text in [
+            "// unsaid, and told",
+            "/// The file `as-said`.\nstruct A;",
+            "const A: &str = \"// said\";",
+            "#[cfg(test)]\nmod tests {\n    // said\n}\n",
+        ] {
+            assert_eq!(found("src/b.rs", text), Vec::<String>::new(), "{text}");
+        }
     }
 
     #[test]

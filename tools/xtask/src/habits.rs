@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn auth_12_a_command_is_submitted_by_who_was_asked_whether_he_may() {
+    fn auth_12_a_command_is_submitted_only_with_the_right_to_it() {
         let reported = "let done = read.api.proposer.submit(command, origin).await;";
         let own = "let done = write.submit(command).await;";
         let found = |path: &str, line: &str| measure(path, line).problems.len();

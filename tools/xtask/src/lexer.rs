@@ -3,8 +3,36 @@
 /// The text with the inside of comments, strings and character literals replaced by spaces. Lines
 /// and columns stay where they are.
 pub(crate) fn blank(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut out = bytes.to_vec();
+    let mut out = text.as_bytes().to_vec();
+    for (start, end, _) in no_code(text.as_bytes()) {
+        clear(&mut out[start..end]);
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// The text with all but its comments replaced by spaces. Lines and columns stay where they are.
+pub(crate) fn comments(text: &str) -> String {
+    let mut out = text.as_bytes().to_vec();
+    let mut behind = 0;
+    for (start, end, is_comment) in no_code(text.as_bytes()) {
+        if is_comment {
+            clear(&mut out[behind..start]);
+            behind = end;
+        }
+    }
+    clear(&mut out[behind..]);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn clear(bytes: &mut [u8]) {
+    for byte in bytes.iter_mut().filter(|byte| **byte != b'\n') {
+        *byte = b' ';
+    }
+}
+
+/// Where comments, strings and character literals begin and end, and whether each is a comment.
+fn no_code(bytes: &[u8]) -> Vec<(usize, usize, bool)> {
+    let mut found = Vec::new();
     let mut at = 0;
     while at < bytes.len() {
         let end = match bytes[at] {
@@ -17,17 +45,13 @@ pub(crate) fn blank(text: &str) -> String {
         };
         match end {
             Some(end) => {
-                for byte in &mut out[at..end] {
-                    if *byte != b'\n' {
-                        *byte = b' ';
-                    }
-                }
+                found.push((at, end, bytes[at] == b'/'));
                 at = end;
             }
             None => at += 1,
         }
     }
-    String::from_utf8_lossy(&out).into_owned()
+    found
 }
 
 fn starts_token(bytes: &[u8], at: usize) -> bool {
@@ -201,6 +225,16 @@ mod tests {
         assert!(!blanked.contains(['{', '}']), "{blanked}");
         assert!(blanked.contains("let c: &'a str"), "{blanked}");
         assert!(blanked.ends_with("f()"));
+    }
+
+    #[test]
+    fn comments_alone_are_left() {
+        let text = "let a = \"// no\"; // yes\nlet b = '/'; /* and\nyes */ f() /// ü\n";
+        let left = comments(text);
+        assert_eq!(left.len(), text.len());
+        let words: Vec<&str> = left.split_whitespace().collect();
+        assert_eq!(words, ["//", "yes", "/*", "and", "yes", "*/", "///", "ü"]);
+        assert_eq!(left.lines().count(), 3);
     }
 
     #[test]

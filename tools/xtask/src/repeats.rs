@@ -8,6 +8,10 @@ const HELP_TEXTS: &[&str] = &["src/cli/", "src/config/"];
 const FILLERS: &[&str] = &[
     "a", "an", "by", "it", "its", "of", "that", "the", "these", "this", "which",
 ];
+/// What says of a thing only that it is written down, unless others are found by it: the name of a
+/// table is the table, but tables by name are in the order of their names.
+const LABELS: &[&str] = &["file", "id", "name", "number"];
+const KEYED: &str = "by";
 /// What a name may have besides the words of a comment: a node by its id is the node.
 const ID: &str = "id";
 /// What stands before the name of an item.
@@ -41,24 +45,25 @@ pub(crate) fn check(file: &File, problems: &mut Vec<String>) {
 }
 
 fn repeats(text: &str, name: &str) -> bool {
-    let stated = main_words(text);
-    let mut named = main_words(name);
+    let stated = main_words(text, &[]);
+    let mut named = main_words(name, &[]);
     if stated.is_empty() || stated == named {
         return !stated.is_empty();
     }
     named.retain(|word| word != ID);
-    stated == named
+    if stated == named || words(text).iter().any(|word| word == KEYED) {
+        return stated == named;
+    }
+    let stated = main_words(text, LABELS);
+    stated.is_empty() || stated == main_words(name, LABELS)
 }
 
-/// The words of a text or a name that are no fillers, in order of the alphabet.
-fn main_words(text: &str) -> Vec<String> {
-    let is_filler = |word: &String| {
-        FILLERS
-            .iter()
-            .any(|filler| singular((*filler).into()) == *word)
-    };
+/// The words of a text or a name that are neither fillers nor these, in the singular and in order
+/// of the alphabet.
+fn main_words(text: &str, besides: &[&str]) -> Vec<String> {
     let mut words = words(text);
-    words.retain(|word| !is_filler(word));
+    words.retain(|word| !FILLERS.contains(&word.as_str()) && !besides.contains(&word.as_str()));
+    let mut words: Vec<String> = words.into_iter().map(singular).collect();
     words.sort_unstable();
     words
 }
@@ -76,11 +81,11 @@ fn name(code: &str) -> &str {
     rest.split(|c: char| !in_name(c)).next().unwrap_or_default()
 }
 
-/// The words of a text or a name, in lower case and in the singular.
+/// The words of a text or a name, in lower case; what owns something is the same word.
 fn words(text: &str) -> Vec<String> {
     let mut spaced = String::new();
     let mut before = ' ';
-    for c in text.chars() {
+    for c in text.replace("'s", "").chars() {
         if c.is_uppercase() && (before.is_lowercase() || before.is_ascii_digit()) {
             spaced.push(' ');
         }
@@ -89,7 +94,7 @@ fn words(text: &str) -> Vec<String> {
     }
     let words = spaced.split(|c: char| !c.is_alphanumeric());
     let words = words.filter(|word| !word.is_empty());
-    words.map(|word| singular(word.to_lowercase())).collect()
+    words.map(str::to_lowercase).collect()
 }
 
 fn singular(mut word: String) -> String {
@@ -128,6 +133,12 @@ mod tests {
             "/// The nodes of a pool.\npub struct NodesByPool;",
             "/// It ends.\n    pub(crate) async fn end(&self) {}",
             "/// The tables.\n    const TABLES: &'static [u16];",
+            "/// The table's name.\n        table: &'static str,",
+            "/// The table's number.\n    pub table: u16,",
+            "/// File name of the segment.\n    segment: String,",
+            "/// Number of entries.\n    pub entries: u64,",
+            "/// The file.\n        path: PathBuf,",
+            "/// Its name.\n    pub hook: String,",
         ] {
             assert_eq!(found("src/a.rs", text), 1, "{text}");
             assert_eq!(found("src/cli/a.rs", text), 0, "{text}");
@@ -141,6 +152,9 @@ mod tests {
             "/// `Node.Control`.\npub struct NodeControl;",
             "/// The reason.\n    why: String,",
             "/// The keys, by id.\n    pub keys: Vec<Jwk>,",
+            "/// By name.\n    known: BTreeMap<String, Plugin>,",
+            "/// The job, by id.\n    job: String,",
+            "/// The names of its roles.\n    roles: Vec<String>,",
             "/// Of which.\n    of: String,",
             "// The node.\npub struct Node {",
             "let text = \"/// The node.\"; // text",

@@ -278,7 +278,7 @@ fn fits(route: &str, path: &str) -> Option<usize> {
     given.next().is_none().then_some(words)
 }
 
-/// What is done with the path on a line, by what is said on it and close above; a read where
+/// What is done with the path on a line, by what stands on it and close above; a read where
 /// nothing is.
 fn verbs(lines: &[&str], at: usize) -> BTreeSet<Verb> {
     const WORDS: [(Verb, &[&str]); 3] = [

@@ -248,7 +248,7 @@ fn is_of_name(c: char) -> bool {
 mod tests {
     use super::*;
 
-    /// A configuration of two blocks; of the server's `join` more may be said.
+    /// A configuration of two blocks; the server's `join` may have more.
     fn config(off: &str) -> String {
         let block = |name: &str, fields: &str| {
             format!("settings! {{\n/// Off.\npub struct {name} {{\n{fields}}}\n}}\n\n")

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-/// Runs a shell that does this as if it was such a program: how it ends, and what is said of it.
+/// Runs a shell that does this as if it was such a program: how it ends, and what it prints.
 fn run(does: &str, set: &[(&str, &str)]) -> (Option<i32>, String) {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../suite");
     let mut command = Command::new(script);

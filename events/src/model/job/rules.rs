@@ -110,7 +110,7 @@ impl Job {
 }
 
 impl TaskGroup {
-    /// The task of a name.
+    /// The task that is called so.
     #[must_use]
     pub fn task(&self, name: &str) -> Option<&Task> {
         self.tasks.iter().find(|task| task.name == name)
@@ -158,7 +158,7 @@ impl VolumeRequest {
         }
     }
 
-    /// As what a CSI volume is claimed, and how it is attached, also where neither is said.
+    /// As what a CSI volume is claimed, and how it is attached, also where neither is set.
     #[must_use]
     pub fn csi_modes(&self) -> (&str, &str) {
         let access = match (self.access_mode.as_str(), self.read_only) {

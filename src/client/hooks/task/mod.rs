@@ -194,7 +194,6 @@ pub struct PreparedTask {
 /// A hook failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HookError {
-    /// Its name.
     pub hook: String,
     /// What happened.
     pub message: String,

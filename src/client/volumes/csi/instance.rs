@@ -68,7 +68,6 @@ impl fmt::Display for CsiPart {
 /// A task that is a plugin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Instance {
-    /// The plugin's name.
     pub plugin: String,
     /// What it is.
     pub kind: PluginKind,
@@ -88,7 +87,7 @@ impl Instance {
     }
 }
 
-/// What a plugin said of itself, and how it is.
+/// What a plugin reported of itself, and how it is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PluginProbe {
     /// Its identity; none before it answered.

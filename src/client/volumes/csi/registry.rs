@@ -26,9 +26,9 @@ pub struct Live {
     pub instance: Instance,
     /// The way to it.
     pub plugin: Plugin,
-    /// What it said.
+    /// What it reported.
     pub found: PluginProbe,
-    /// What was reported of it before this agent began; of use until it has said something.
+    /// What was reported of it before this agent began; of use until the plugin has answered.
     pub(super) former: PluginReport,
 }
 

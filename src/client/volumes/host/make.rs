@@ -162,7 +162,7 @@ impl HostVolumes {
 }
 
 /// What a plugin made stays the plugin's: it makes it again after a restart, and deletes it. So it
-/// lies where the plugin said.
+/// lies where the plugin reported.
 fn keeps_its_plugin(
     known: &JournaledVolume,
     wanted: &mut ClientHostVolumeCreateRequest,

@@ -135,8 +135,8 @@ impl Jail {
             .stderr(Stdio::null())
             .spawn()
             .context("unshare")?;
-        let input = child.stdin.take().context("it was asked for")?;
-        let output = child.stdout.take().context("it was asked for")?;
+        let input = child.stdin.take().context("it was requested")?;
+        let output = child.stdout.take().context("it was requested")?;
         let mut server = Server {
             child,
             input,

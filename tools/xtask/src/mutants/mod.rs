@@ -352,10 +352,7 @@ impl Run<'_> {
         };
         let open = trial.all(&todo, (Turn::Near, &near), &jails, &mut self.record)?;
         if !open.is_empty() {
-            println!(
-                "mutants: {} are open; the other tests are asked",
-                open.len()
-            );
+            println!("mutants: {} are open; the other tests are run", open.len());
             let tests = tracer.trace(&|_, _| true)?;
             trial.all(&open, (Turn::Far, &tests), &jails, &mut self.record)?;
         }

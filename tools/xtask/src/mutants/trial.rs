@@ -107,7 +107,7 @@ impl Tracer<'_> {
                 test.keep(self.of_interest);
                 found.0.push(test);
             } else {
-                println!("mutants: is not asked, as it ends with {end:?} here: {name}");
+                println!("mutants: is not run, as it ends with {end:?} here: {name}");
             }
             Ok(())
         })?;

@@ -30,7 +30,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         let (placed, started) = start(&world, &name, Some(VOLUME))?;
         let took = duration(placed, started)?;
         let plugin = world.at_work(PLUGIN, placed, started)?;
-        ensure!(!plugin.is_zero(), "the plugin was not asked");
+        ensure!(!plugin.is_zero(), "the plugin was not called");
         whole.push(took);
         own.push(took.saturating_sub(plugin));
         let began = Instant::now();
