@@ -13,6 +13,7 @@ pub(crate) use super::jobs::shapes::{
 };
 pub(crate) use super::nodes::shapes::{NodeDrainUpdateResponse, NodeListStub};
 pub(crate) use super::operator::{SchedulerConfigurationResponse, SchedulerSetResponse};
+pub(crate) use super::projections::Discarded;
 pub(crate) use super::search::SearchResponse;
 pub(crate) use super::volumes::csi::RegisterResponse;
 pub(crate) use super::volumes::explain::{Claim, Explained};
