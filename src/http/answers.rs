@@ -23,3 +23,6 @@ pub(crate) use super::volumes::csi::RegisterResponse;
 pub(crate) use super::volumes::explain::{Claim, Explained};
 pub(crate) use super::volumes::host::HostVolumeResponse;
 pub(crate) use super::volumes::provision::{CreateResponse, SnapshotsCreated, SnapshotsResponse};
+
+#[cfg(test)]
+pub(crate) use super::stream::testing as stream_lines;
