@@ -254,6 +254,8 @@ mod tests {
             more_changes: 4,
             payload: None,
         };
+        let reported = serde_json::to_value(reported).unwrap();
+        assert_eq!(answer::index(&reported), Some(7));
         let AuditEntry {
             index,
             time,
@@ -266,7 +268,7 @@ mod tests {
             unreadable,
             changes,
             more_changes,
-        } = answer::of(serde_json::to_value(reported).unwrap()).unwrap();
+        } = answer::of(reported).unwrap();
         assert_eq!((index, time, cause, more_changes), (7, 5, Some(6), 4));
         assert_eq!((&*kind, &*request_id), ("NamespacesDeleted", "request"));
         assert_eq!((&*outcome, &*reason), ("refused", "it has jobs"));

@@ -251,6 +251,7 @@ mod tests {
         } = answer::of(serde_json::to_value(reported).unwrap()).unwrap();
         assert_eq!((&*r#type, &*id, focus), ("event", "8", vec![8]));
         assert!(truncated && damaged);
+        assert_eq!(answer::index(&roots[0]), Some(8));
         let (root, mut children) = TraceNode::reported(roots.remove(0));
         let (child, none) = TraceNode::reported(children.remove(0));
         assert_eq!((roots.len(), children.len(), none.len()), (0, 0, 0));

@@ -294,6 +294,8 @@ mod tests {
             took: 3,
             session: Some(ended),
         };
+        let reported = serde_json::to_value(reported).unwrap();
+        assert_eq!(answer::index(&reported), Some(7));
         let RequestEntry {
             index,
             time,
@@ -307,7 +309,7 @@ mod tests {
             status,
             took,
             session,
-        } = answer::of(serde_json::to_value(reported).unwrap()).unwrap();
+        } = answer::of(reported).unwrap();
         assert_eq!((index, time, took, status, complete), (7, 5, 3, 101, true));
         assert_eq!([&*class, &*method, &*path], ["exec", "GET", "/v1/jobs"]);
         assert_eq!(who(actor.as_ref()), "token deploy");

@@ -355,8 +355,9 @@ fn shown(args: &Args, event: Json) -> Result<String> {
 mod tests {
     use super::*;
     use crate::history::record;
+    use crate::history::testing::blank;
     use crate::http::answers::stream_lines;
-    use drover_events::{EventKind, Recorded, Topic};
+    use drover_events::Topic;
 
     fn read(line: &[u8]) -> StreamLine {
         StreamLine::of(serde_json::from_slice(line).unwrap()).unwrap()
@@ -389,13 +390,7 @@ mod tests {
 
     #[test]
     fn the_index_of_a_cloud_event_is_read() {
-        let blank = Recorded {
-            index: 7,
-            term: 3,
-            kind: EventKind::RaftBlank,
-            time: 0,
-            envelope: None,
-        };
+        let blank = blank(7);
         let event = record::CloudEvent::of(record::Document::of(&blank), [1; 16], "");
         let line = serde_json::to_vec(&event).unwrap();
         let StreamLine { index, events, .. } = read(&line);

@@ -50,7 +50,8 @@ pub use live_check::LiveCheck;
 pub use materialise::{Materialise, Materialised};
 pub use online::{Online, OnlineSettings};
 pub use shown::{
-    CheckReport, DatabaseInfo, HeldTable, RebuildReport, ReportedDifference, RetiredDatabase, tables,
+    CheckReport, DatabaseInfo, HeldTable, RebuildReport, ReportedDifference, RetiredDatabase,
+    tables,
 };
 pub(crate) use switch::finish_switch_locked;
 pub use switch::{beside, discard, finish_switch, kept, retire};
