@@ -3,6 +3,7 @@
 use super::answer;
 use super::out::one_line;
 use super::show::counted;
+use crate::history::audit::{Field, RowChange};
 use drover_events::gojson::Base64;
 use drover_events::{Actor, ActorKind};
 use serde::Deserialize;
@@ -22,7 +23,8 @@ const NOISE: [&str; 5] = [
     "CreateIndex",
 ];
 
-/// An event, as the audit trail reports it.
+/// An event, as the audit trail reports it: the name of its kind and what its actor is may be ones
+/// that this command does not know.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(super) struct AuditEntry {
@@ -41,7 +43,7 @@ pub(super) struct AuditEntry {
     pub(super) reason: String,
     /// Why something of it cannot be read; empty where all can.
     pub(super) unreadable: String,
-    pub(super) changes: Vec<RowDiff>,
+    pub(super) changes: Vec<RowChange>,
     pub(super) more_changes: u64,
 }
 
@@ -90,32 +92,6 @@ impl From<&Actor> for Who {
     }
 }
 
-/// A row that changed, as the audit trail and the difference of two states report it.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
-pub(super) struct RowDiff {
-    pub(super) table: String,
-    /// Empty where rows were deleted by a rule.
-    key: Vec<String>,
-    namespace: String,
-    /// `insert`, `update`, `delete`, `rule` or `unreadable`.
-    operation: String,
-    /// Why it cannot be read.
-    unreadable: String,
-    pub(super) fields: Vec<ChangedField>,
-    more_fields: u64,
-}
-
-/// A field that changed; null where it was not there, or is secret.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
-pub(super) struct ChangedField {
-    pub(super) path: String,
-    before: Json,
-    pub(super) after: Json,
-    secret: bool,
-}
-
 /// An actor in a few words: its kind, and the name or the short id that says most.
 pub(super) fn who(actor: Option<&Who>) -> String {
     let Some(actor) = actor else {
@@ -135,7 +111,7 @@ pub(super) fn who(actor: Option<&Who>) -> String {
 
 /// A changed row: what happened to it, and its fields below, indented. The fields of a row that was
 /// removed are shown only where the output is verbose.
-pub(super) fn row(change: &RowDiff, verbose: bool, indent: &str) -> Vec<String> {
+pub(super) fn row(change: &RowChange, verbose: bool, indent: &str) -> Vec<String> {
     let place = match change.key.is_empty() {
         true => change.namespace.clone(),
         false => change.key.join("/"),
@@ -164,8 +140,8 @@ pub(super) fn row(change: &RowDiff, verbose: bool, indent: &str) -> Vec<String> 
     lines
 }
 
-fn verb(change: &RowDiff) -> &'static str {
-    match change.operation.as_str() {
+fn verb(change: &RowChange) -> &'static str {
+    match &*change.operation {
         "insert" => "+",
         "delete" => "-",
         "rule" => "- by rule:",
@@ -174,35 +150,35 @@ fn verb(change: &RowDiff) -> &'static str {
     }
 }
 
-fn one(field: &ChangedField, verbose: bool) -> String {
+fn one(field: &Field, verbose: bool) -> String {
     let path = &field.path;
     if field.secret {
         return format!("{path}: changed (secret)");
     }
     let wide = match (&field.before, &field.after) {
         _ if verbose => usize::MAX,
-        (Json::Null, _) | (_, Json::Null) => WIDE,
+        (None, _) | (_, None) => WIDE,
         _ => WHOLE,
     };
     let side = |value: &Json| match value {
-        Json::Null => None,
-        Json::String(text) => Some(cut(format!("{:?}", clear(path, text)), wide)),
-        other => Some(cut(other.to_string(), wide)),
+        Json::String(text) => cut(format!("{:?}", clear(path, text)), wide),
+        other => cut(other.to_string(), wide),
     };
-    match (side(&field.before), side(&field.after)) {
-        (None, Some(after)) => format!("{path}: {after}"),
-        (Some(before), None) => format!("{path}: {before} -> {}", nothing(&field.before)),
-        (Some(before), Some(after)) => format!("{path}: {before} -> {after}"),
-        (None, None) => format!("{path}: changed"),
+    let sides = [&field.before, &field.after].map(Option::as_ref);
+    match sides.map(|value| value.map(side)) {
+        [None, Some(after)] => format!("{path}: {after}"),
+        [Some(before), None] => format!("{path}: {before} -> {}", nothing(field.before.as_ref())),
+        [Some(before), Some(after)] => format!("{path}: {before} -> {after}"),
+        [None, None] => format!("{path}: changed"),
     }
 }
 
 /// What a field is that says nothing any more: rows hold no zeros.
-fn nothing(before: &Json) -> &'static str {
+fn nothing(before: Option<&Json>) -> &'static str {
     match before {
-        Json::Bool(_) => "false",
-        Json::Number(_) => "0",
-        Json::Array(_) => "[]",
+        Some(Json::Bool(_)) => "false",
+        Some(Json::Number(_)) => "0",
+        Some(Json::Array(_)) => "[]",
         _ => "(removed)",
     }
 }
@@ -231,7 +207,83 @@ fn cut(text: String, wide: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::history::audit::Entry;
+    use drover_events::namespace::NamespacesDeleted;
+    use drover_events::{Envelope, EventId, EventKind, Recorded};
     use serde_json::json;
+
+    /// A caller of whom all is known that is shown.
+    fn deploy() -> Actor {
+        Actor {
+            kind: ActorKind::Token,
+            id: "0123".to_owned(),
+            name: "deploy".to_owned(),
+            addr: "10.0.0.7".to_owned(),
+            ..Actor::default()
+        }
+    }
+
+    #[test]
+    fn every_field_of_an_event_that_the_audit_trail_reports_is_read() {
+        let envelope = Envelope {
+            time: 5,
+            id: EventId([1; 16]),
+            actor: deploy(),
+            request_id: "request".to_owned(),
+            cause: Some(6),
+            trace: String::new(),
+            guards: Vec::new(),
+            event: NamespacesDeleted { names: Vec::new() }.into(),
+        };
+        let change = RowChange {
+            table: "namespaces".into(),
+            ..RowChange::default()
+        };
+        let reported = Entry {
+            kind: EventKind::NamespacesDeleted.name(),
+            event: Recorded {
+                index: 7,
+                term: 3,
+                kind: EventKind::NamespacesDeleted,
+                time: 5,
+                envelope: Some(envelope),
+            },
+            rejected: Some("it has jobs".to_owned()),
+            unreadable: Some("it is damaged".to_owned()),
+            changes: vec![change.clone()],
+            more_changes: 4,
+            payload: None,
+        };
+        let reported = serde_json::to_value(reported).unwrap();
+        assert_eq!(answer::index(&reported), Some(7));
+        let AuditEntry {
+            index,
+            time,
+            kind,
+            actor,
+            request_id,
+            cause,
+            outcome,
+            reason,
+            unreadable,
+            changes,
+            more_changes,
+        } = answer::of(reported).unwrap();
+        assert_eq!((index, time, cause, more_changes), (7, 5, Some(6), 4));
+        assert_eq!((&*kind, &*request_id), ("NamespacesDeleted", "request"));
+        assert_eq!((&*outcome, &*reason), ("refused", "it has jobs"));
+        assert_eq!((&*unreadable, changes), ("it is damaged", vec![change]));
+        let Who {
+            kind,
+            id,
+            name,
+            addr,
+        } = actor.unwrap();
+        assert_eq!(
+            [kind, id, name, addr],
+            ["token", "0123", "deploy", "10.0.0.7"]
+        );
+    }
 
     #[test]
     fn the_actor_of_a_change_is_shown_whatever_its_kind() {
@@ -304,7 +356,7 @@ mod tests {
             ],
             "MoreFields": 3,
         }));
-        let change: RowDiff = change.unwrap();
+        let change: RowChange = change.unwrap();
         let lines = row(&change, false, "  ");
         assert_eq!(lines[0], "  ~ jobs default/web");
         assert_eq!(lines[1], r#"      Status: "pending" -> "running""#);
@@ -317,13 +369,13 @@ mod tests {
         assert_eq!(lines[7], r#"      Region: "x" -> (removed)"#);
         assert_eq!(lines[8], "      and 3 more fields");
         assert!(row(&change, true, "")[1].contains("ModifyIndex"));
-        let change = RowDiff {
+        let change = RowChange {
             more_fields: 1,
             ..change
         };
         assert_eq!(row(&change, false, "")[8], "    and 1 more field");
-        let gone = RowDiff {
-            operation: "delete".to_owned(),
+        let gone = RowChange {
+            operation: "delete".into(),
             ..change
         };
         assert_eq!(row(&gone, false, ""), ["- jobs default/web"]);

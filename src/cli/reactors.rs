@@ -6,6 +6,7 @@ use super::columns::ColumnTable;
 use super::conn::Conn;
 use super::out::Out;
 use super::show::{Format, ago};
+use crate::reactors::kafka::PublisherReport;
 use anyhow::Result;
 use serde::Deserialize;
 use serde_json::Value as Json;
@@ -26,7 +27,7 @@ pub(super) struct Args {
     format: Format,
 }
 
-/// The reactors of a server.
+/// The reactors of a server; where they run may be named by a word that this command does not know.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub(super) struct Reactors {
@@ -53,21 +54,6 @@ impl Reactors {
             .filter(|publisher| publisher.running)
             .map(|publisher| &publisher.status)
     }
-}
-
-/// How the publisher of events fares.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
-struct Publisher {
-    topic: String,
-    brokers: String,
-    /// The last index that was published; none before the first.
-    published: Option<u64>,
-    /// How many events it is behind, and for how long.
-    lag: u64,
-    lag_seconds: f64,
-    lagging: bool,
-    error: String,
 }
 
 /// Prints the reactors of the server that answers.
@@ -112,7 +98,7 @@ pub(super) fn published(status: &Json) -> Result<String> {
     Ok(reported(&answer::of(status.clone())?))
 }
 
-fn reported(status: &Publisher) -> String {
+fn reported(status: &PublisherReport) -> String {
     let place = format!("{} at {}", status.topic, status.brokers);
     let error = match status.error.as_str() {
         "" if status.lagging => " (still catching up)".to_owned(),
@@ -152,7 +138,39 @@ fn grouped(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reactors::ReactorsStatus;
+    use crate::reactors::runner::{ReactorStatus, Scope};
     use serde_json::json;
+
+    #[test]
+    fn every_field_of_a_reactor_that_a_server_reports_is_read() {
+        let status = json!({"Lag": 7});
+        let publisher = ReactorStatus {
+            scope: Scope::Leader,
+            running: true,
+            activations: 1,
+            failures: 2,
+            panics: 3,
+            last_error: "refused".to_owned(),
+            status: status.clone(),
+        };
+        let reported = ReactorsStatus {
+            scheduling: None,
+            reactors: [("event_publisher", publisher)].into(),
+        };
+        let mut read: Reactors = answer::of(serde_json::to_value(reported).unwrap()).unwrap();
+        assert_eq!(read.publisher(), Some(&status));
+        let Reactor {
+            scope,
+            running,
+            activations,
+            failures,
+            panics,
+            status: own,
+        } = read.reactors.remove("event_publisher").unwrap();
+        assert_eq!((&*scope, running, own), ("Leader", true, status));
+        assert_eq!([activations, failures, panics], [1, 2, 3]);
+    }
 
     #[test]
     fn a_lag_and_its_reason_are_told() {
@@ -164,7 +182,7 @@ mod tests {
             line,
             "Kafka: published up to index 7, no lag; drover.events at k1:9092"
         );
-        let mut status: Publisher = answer::of(status).unwrap();
+        let mut status: PublisherReport = answer::of(status).unwrap();
         (status.lag, status.lag_seconds) = (12_345, 180.4);
         "connection refused".clone_into(&mut status.error);
         let line = reported(&status);

@@ -136,3 +136,30 @@ fn detailed(members: &[ServerMember]) -> ColumnTable {
     }
     table
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::server::member_shapes::ServerMembersResponse;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn what_members_are_sorted_by_is_read_of_what_is_reported() {
+        let tags = BTreeMap::from([("region".to_owned(), "north".to_owned())]);
+        let member = ServerMember {
+            name: "a".to_owned(),
+            tags: tags.into(),
+            ..ServerMember::default()
+        };
+        let reported = ServerMembersResponse {
+            members: vec![member].into(),
+            ..ServerMembersResponse::default()
+        };
+        let Members { members } = answer::of(serde_json::to_value(reported).unwrap()).unwrap();
+        let MemberOrder {
+            tags: RegionTag { region },
+            name,
+        } = answer::of_ref(&members[0]).unwrap();
+        assert_eq!([&*region, &*name], ["north", "a"]);
+    }
+}

@@ -15,12 +15,12 @@ use crate::history::backup::restore::{Former, Restore, RestoreStep, Restored, pr
 use crate::history::error::FULL;
 use crate::history::proof::NoteKey;
 use crate::history::rebuild;
+use crate::http::answers::RestoreResponse;
 use crate::log::atomic_file;
 use anyhow::{Context, Result, bail};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::Subcommand;
-use serde::Deserialize;
 use serde_json::{Value as Json, json};
 use std::fs::{self, File};
 use std::io::{BufReader, Write as _};
@@ -301,19 +301,6 @@ fn wrap_key(args: &RestoreArgs) -> Result<Option<Zeroizing<Vec<u8>>>> {
     args.wrap_key.as_ref().map(read).transpose()
 }
 
-/// What an agent answers when it restored a backup.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
-struct RestoreReport {
-    /// Where the new epoch begins.
-    index: u64,
-    /// The index whose state was restored.
-    restored: u64,
-    epoch: String,
-    /// How many tables were proved.
-    tables: u64,
-}
-
 async fn online(args: &RestoreArgs, out: &Out) -> Result<u8> {
     let client: Client = args.conn.client()?;
     // What is refused is so before a backup is sent for nothing.
@@ -329,7 +316,7 @@ async fn online(args: &RestoreArgs, out: &Out) -> Result<u8> {
     let wrap = wrap_key(args)?.map(|wrap| STANDARD.encode(&*wrap));
     let header = wrap.as_deref().map(|wrap| ("x-drover-wrap-key", wrap));
     let answer = client.upload(PATH, &query, header, &args.file).await;
-    let taken: RestoreReport = answer.map_err(|error| {
+    let taken: RestoreResponse = answer.map_err(|error| {
         let refused = error.downcast_ref::<Refused>().is_some();
         match refused {
             true => failed(

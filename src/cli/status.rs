@@ -1,6 +1,5 @@
 //! `status`: the jobs and what lags behind the log, or the one thing that an id begins with.
 
-use super::agent::info::About;
 use super::answer;
 use super::client::{Client, is_status};
 use super::conn::{Conn, PastConnection};
@@ -9,6 +8,7 @@ use super::reactors::{Reactors, published};
 use super::show::Format;
 use super::{alloc, deployment, eval, job, node};
 use crate::http::answers::{JobListStub, SearchResponse};
+use crate::server::member_shapes::AgentDescription;
 use anyhow::{Result, bail};
 use serde_json::{Value as Json, json};
 
@@ -83,8 +83,11 @@ async fn cluster(conn: &Conn, client: &Client, format: &Format, out: &Out) -> Re
 
 /// What the agent says of certificates of its own that end soon.
 async fn ending(client: &Client) -> Result<Option<String>> {
-    match client.fetch::<About>("/v1/agent/self", &[]).await {
-        Ok(agent) => Ok(agent.stats.tls.warning),
+    match client
+        .fetch::<AgentDescription>("/v1/agent/self", &[])
+        .await
+    {
+        Ok(agent) => Ok(agent.stats.tls.and_then(|tls| tls.warning)),
         // A token that may see jobs need not see agents.
         Err(err) if is_status(&err, 403) || is_status(&err, 404) => Ok(None),
         Err(err) => Err(err),

@@ -105,3 +105,37 @@ impl Stream {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::answers::stream_lines;
+    use drover_events::Topic;
+
+    #[test]
+    fn every_row_that_the_stream_sends_is_read() {
+        for (topic, wanted) in [
+            (Topic::Allocation, [true, false, false, false]),
+            (Topic::Deployment, [false, true, false, false]),
+            (Topic::Evaluation, [false, false, true, false]),
+            (Topic::Node, [false, false, false, true]),
+        ] {
+            let EventFrame { index, mut events } =
+                answer::read(&stream_lines::line(topic)).unwrap();
+            let Happened { payload } = events.remove(0);
+            let Payload {
+                allocation,
+                deployment,
+                evaluation,
+                node,
+            } = payload;
+            let found = [
+                allocation.is_some(),
+                deployment.is_some(),
+                evaluation.is_some(),
+                node.is_some(),
+            ];
+            assert_eq!((index, events.len(), found), (7, 0, wanted), "{topic}");
+        }
+    }
+}

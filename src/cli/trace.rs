@@ -6,6 +6,7 @@ use super::conn::PastConnection;
 use super::out::{Out, one_line};
 use super::show::{Format, refused, short, time};
 use super::trail::say_kept_since;
+use crate::history::audit::Touched;
 use anyhow::Result;
 use serde::Deserialize;
 use serde_json::Value as Json;
@@ -32,7 +33,8 @@ pub(super) struct Args {
     verbose: bool,
 }
 
-/// A cause chain, as the audit trail reports it.
+/// A cause chain, as the audit trail reports it; its events are read one by one, so that one that
+/// cannot be read does not end it.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 struct TraceTree {
@@ -66,7 +68,7 @@ struct TraceNode {
     /// Whether what followed is listed elsewhere.
     again: bool,
     /// What it touched, and how much more.
-    things: Vec<Thing>,
+    things: Vec<Touched>,
     more_things: u64,
 }
 
@@ -88,28 +90,6 @@ impl TraceNode {
         });
         (node, children)
     }
-}
-
-/// Something that an event touched.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
-struct Thing {
-    r#type: String,
-    #[serde(rename = "ID")]
-    id: String,
-    what: String,
-    tasks: Vec<TaskReport>,
-}
-
-/// Something that happened to a task.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
-struct TaskReport {
-    task: String,
-    r#type: String,
-    /// Unix nanoseconds.
-    time: i64,
-    message: String,
 }
 
 /// Prints a cause chain.
@@ -186,20 +166,17 @@ impl Printer<'_> {
         }
     }
 
-    fn thing(&self, thing: &Thing, begun: i64, rest: &str, stem: &str) {
-        let kind = &thing.r#type;
+    fn thing(&self, thing: &Touched, begun: i64, rest: &str, stem: &str) {
+        let kind = &*thing.kind;
         // Ids are cut, names are not.
-        let is_id = matches!(
-            kind.as_str(),
-            "evaluation" | "allocation" | "deployment" | "node"
-        );
+        let is_id = matches!(kind, "evaluation" | "allocation" | "deployment" | "node");
         let id = short(&thing.id, self.verbose || !is_id);
         let what = &thing.what;
         let line = format!("{rest}{stem}   {kind} {id}: {what}");
         self.out.line(&one_line(&line));
         for task in &thing.tasks {
             let since = span(task.time - begun);
-            let (name, kind) = (&task.task, &task.r#type);
+            let (name, kind) = (&task.task, &task.kind);
             let mut line = format!("{rest}{stem}      +{since}  task {name}: {kind}");
             if self.verbose && !task.message.is_empty() {
                 line += &format!(" ({})", task.message);
@@ -223,7 +200,79 @@ fn span(ns: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::history::audit::{Node, Tree};
+    use drover_events::{Actor, ActorKind};
     use serde_json::json;
+
+    fn node() -> Node {
+        Node {
+            index: 8,
+            time: 5,
+            elapsed: 4,
+            kind: "JobRegistered",
+            actor: Some(Actor {
+                kind: ActorKind::Token,
+                name: "deploy".to_owned(),
+                ..Actor::default()
+            }),
+            request_id: "request".to_owned(),
+            link: "cause",
+            rejected: Some("it has jobs".to_owned()),
+            again: true,
+            things: vec![Touched {
+                kind: "job".into(),
+                ..Touched::default()
+            }],
+            more_things: 3,
+            children: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn every_field_of_a_chain_that_the_audit_trail_reports_is_read() {
+        let reported = Tree {
+            kind: "event",
+            id: "8".to_owned(),
+            focus: vec![8],
+            truncated: true,
+            damaged: true,
+            roots: vec![Node {
+                children: vec![node()],
+                ..node()
+            }],
+        };
+        let TraceTree {
+            r#type,
+            id,
+            focus,
+            truncated,
+            damaged,
+            mut roots,
+        } = answer::of(serde_json::to_value(reported).unwrap()).unwrap();
+        assert_eq!((&*r#type, &*id, focus), ("event", "8", vec![8]));
+        assert!(truncated && damaged);
+        assert_eq!(answer::index(&roots[0]), Some(8));
+        let (root, mut children) = TraceNode::reported(roots.remove(0));
+        let (child, none) = TraceNode::reported(children.remove(0));
+        assert_eq!((roots.len(), children.len(), none.len()), (0, 0, 0));
+        for read in [root, child] {
+            let TraceNode {
+                index,
+                time,
+                elapsed,
+                kind,
+                actor,
+                refused,
+                again,
+                things,
+                more_things,
+            } = read;
+            assert_eq!((index, time, elapsed, more_things), (8, 5, 4, 3));
+            assert_eq!((&*kind, &*refused), ("JobRegistered", "it has jobs"));
+            assert_eq!((again, things), (true, node().things));
+            assert_eq!(who(actor.as_ref()), "token deploy");
+        }
+    }
 
     #[test]
     fn what_followed_from_an_event_that_cannot_be_read_is_kept() {

@@ -5,13 +5,24 @@ use std::path::{Path, PathBuf};
 use drover_events::cluster::ClusterIdSet;
 use drover_events::model::Namespace;
 use drover_events::namespace::{NamespacesDeleted, NamespacesUpserted};
-use drover_events::{Actor, Envelope, Event, EventId, EventKind, RaftPayload};
+use drover_events::{Actor, Envelope, Event, EventId, EventKind, RaftPayload, Recorded};
 
 use crate::log::{Entry, LogEngine, LogOptions};
 use crate::raft::seed::Seed;
 
 /// The time of the first event; each later one is a second after the one before.
 pub(super) const START: i64 = 1_700_000_000_000_000_000;
+
+/// An entry of Raft's own at an index, as it is read.
+pub(crate) fn blank(index: u64) -> Recorded {
+    Recorded {
+        index,
+        term: 3,
+        kind: EventKind::RaftBlank,
+        time: 0,
+        envelope: None,
+    }
+}
 
 /// The event at an index: namespaces come, change and go.
 pub(super) fn event(index: u64) -> Event {

@@ -11,10 +11,18 @@ pub(crate) use super::jobs::shapes::{
     JobDeregisterResponse, JobListStub, JobPlanResponse, JobRegisterResponse, JobScaleStatus,
     JobValidateResponse,
 };
+pub(crate) use super::log::ConsistencyResponse;
 pub(crate) use super::nodes::shapes::{NodeDrainUpdateResponse, NodeListStub};
-pub(crate) use super::operator::{SchedulerConfigurationResponse, SchedulerSetResponse};
+pub(crate) use super::operator::{
+    DigestsResponse, HeldDigest, SchedulerConfigurationResponse, SchedulerSetResponse,
+};
+pub(crate) use super::projections::Discarded;
 pub(crate) use super::search::SearchResponse;
+pub(crate) use super::snapshot::RestoreResponse;
 pub(crate) use super::volumes::csi::RegisterResponse;
 pub(crate) use super::volumes::explain::{Claim, Explained};
 pub(crate) use super::volumes::host::HostVolumeResponse;
 pub(crate) use super::volumes::provision::{CreateResponse, SnapshotsCreated, SnapshotsResponse};
+
+#[cfg(test)]
+pub(crate) use super::stream::testing as stream_lines;

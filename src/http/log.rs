@@ -5,6 +5,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::answer::{Answer, TEXT};
@@ -37,7 +38,7 @@ fn base64(hash: &Hash) -> String {
     STANDARD.encode(hash)
 }
 
-fn path(hashes: &[Hash]) -> Value {
+fn path(hashes: &[Hash]) -> Vec<String> {
     hashes.iter().map(base64).collect()
 }
 
@@ -87,19 +88,35 @@ pub(super) fn inclusion(read: &Read<'_>) -> Result<Answer, Refusal> {
     }))
 }
 
+/// A proof that one log is the beginning of another; hashes are base64.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(crate) struct ConsistencyResponse {
+    /// The last index of the one.
+    pub(crate) from: u64,
+    pub(crate) new_root: String,
+    pub(crate) new_size: u64,
+    pub(crate) old_root: String,
+    pub(crate) old_size: u64,
+    /// The hashes that prove it.
+    pub(crate) path: Vec<String>,
+    /// The last index of the other.
+    pub(crate) to: u64,
+}
+
 /// `GET /v1/log/proof/consistency?from=N[&to=M]`: the log up to N is the beginning of that up to M.
 pub(super) fn consistency(read: &Read<'_>) -> Result<Answer, Refusal> {
     let (from, to) = (required_number(read, "from")?, until(read, "to")?);
     let proof = offload(|| read.api.ledger.consistency(from, to)).map_err(refusal)?;
-    Answer::json(&json!({
-        "From": from,
-        "To": to,
-        "OldSize": proof.old.0,
-        "OldRoot": base64(&proof.old.1),
-        "NewSize": proof.new.0,
-        "NewRoot": base64(&proof.new.1),
-        "Path": path(&proof.path),
-    }))
+    Answer::json(&ConsistencyResponse {
+        from,
+        new_root: base64(&proof.new.1),
+        new_size: proof.new.0,
+        old_root: base64(&proof.old.1),
+        old_size: proof.old.0,
+        path: path(&proof.path),
+        to,
+    })
 }
 
 /// `GET /v1/log/tile/<level>/<number>[.p/<width>]` (C2SP tlog-tiles).

@@ -4,7 +4,7 @@ use drover_events::model::SchedulerConfiguration;
 use drover_projections::tables::root_keys::RootKeys;
 use drover_projections::tables::scheduler_config::SchedulerConfigTable;
 use drover_projections::{Reply, Scan};
-use serde_json::json;
+use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
 use super::front::Read;
@@ -13,6 +13,7 @@ use super::list::storage;
 use super::pieces::Pieces;
 use crate::commands::cluster::SetSchedulerConfig;
 use crate::error::Refusal;
+use crate::server::Agreed;
 
 /// `GET /v1/operator/raft/configuration`.
 pub(super) fn raft_configuration(read: &Read<'_>) -> Result<Answer, Refusal> {
@@ -79,6 +80,30 @@ pub(super) fn keys(read: &Read<'_>) -> Result<Answer, Refusal> {
     Ok(Answer::pieces(pieces.finish()).at(read.view.table_index::<RootKeys>()))
 }
 
+/// The digests of the tables, as of an index.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(crate) struct DigestsResponse {
+    /// The index that is applied.
+    pub(crate) index: u64,
+    /// Whether they are what the cluster recorded.
+    pub(crate) recorded: Agreed,
+    pub(crate) tables: Vec<HeldDigest>,
+}
+
+/// The digest of a table.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(crate) struct HeldDigest {
+    /// Over its rows, in hexadecimal digits.
+    pub(crate) digest: String,
+    /// The index of its last change.
+    pub(crate) index: u64,
+    pub(crate) name: String,
+    /// Its number.
+    pub(crate) table: u16,
+}
+
 /// `GET /v1/operator/digests`: index and digest per table, from one view.
 pub(super) fn digests(read: &Read<'_>) -> Result<Answer, Refusal> {
     let digests = match read.view.is_past() {
@@ -94,20 +119,18 @@ pub(super) fn digests(read: &Read<'_>) -> Result<Answer, Refusal> {
                 Refusal::bad_request(text)
             })?,
     };
-    let tables: Vec<_> = digests
-        .into_iter()
-        .map(|table| {
-            json!({
-                "Table": table.table,
-                "Name": table.name,
-                "Index": read.view.last_changed_at(table.table),
-                "Digest": table.digest.to_hex(),
-            })
-        })
-        .collect();
+    let tables = digests.into_iter().map(|table| HeldDigest {
+        digest: table.digest.to_hex(),
+        index: read.view.last_changed_at(table.table),
+        name: table.name.to_owned(),
+        table: table.table,
+    });
     let index = read.view.index();
-    let agreed = read.api.server.agreed();
-    let answer = json!({ "Index": index, "Tables": tables, "Recorded": agreed });
+    let answer = DigestsResponse {
+        index,
+        recorded: read.api.server.agreed(),
+        tables: tables.collect(),
+    };
     Ok(Answer::json(&answer)?.at(index))
 }
 

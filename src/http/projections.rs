@@ -1,8 +1,7 @@
 //! The tables of the agent that is called: what they hold, compared with the log, built again
 //! beside those in use. None of it is Nomad's.
 
-use serde::Deserialize;
-use serde_json::json;
+use serde::{Deserialize, Serialize};
 
 use super::answer::Answer;
 use super::front::Read;
@@ -100,9 +99,16 @@ pub(super) async fn cancel(write: Write) -> Result<Answer, Refusal> {
     Answer::json(&server.rebuild_status())
 }
 
+/// How many databases were removed.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(crate) struct Discarded {
+    pub(crate) removed: usize,
+}
+
 /// `DELETE /v1/operator/projections/kept`: removes the retired databases.
 pub(super) async fn discard(write: Write) -> Result<Answer, Refusal> {
     let server = &write.api.server;
     let removed = offload(|| server.discard_tables()).map_err(failed)?;
-    Answer::json(&json!({ "Removed": removed }))
+    Answer::json(&Discarded { removed })
 }

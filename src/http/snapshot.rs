@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
-use serde_json::json;
+use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 use zeroize::Zeroizing;
@@ -96,6 +96,19 @@ async fn send(_backup: Backup, mut file: tokio::fs::File, to: mpsc::Sender<Optio
     }
 }
 
+/// What a backup was restored as.
+#[derive(Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub(crate) struct RestoreResponse {
+    pub(crate) epoch: String,
+    /// Where the new epoch begins.
+    pub(crate) index: u64,
+    /// The index whose state was restored.
+    pub(crate) restored: u64,
+    /// How many tables were proved.
+    pub(crate) tables: usize,
+}
+
 /// `PUT /v1/operator/snapshot[?at=<index|time>][&key=<verifier key>]`: makes a backup the state, as
 /// a new epoch of the log. The server then starts anew.
 pub(super) async fn restore(write: Write, mut body: Incoming) -> Result<Answer, Refusal> {
@@ -124,12 +137,12 @@ pub(super) async fn restore(write: Write, mut body: Incoming) -> Result<Answer, 
     }
     let who = (write.request.identity.actor.clone(), write.request.id());
     let done = server.restore(path, how, who).await.map_err(failed)?;
-    let answer = json!({
-        "Index": done.first,
-        "Restored": done.index,
-        "Epoch": done.epoch,
-        "Tables": done.tables,
-    });
+    let answer = RestoreResponse {
+        epoch: done.epoch,
+        index: done.first,
+        restored: done.index,
+        tables: done.tables,
+    };
     Ok(Answer::json(&answer)?.written(done.first))
 }
 

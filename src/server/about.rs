@@ -8,7 +8,10 @@ use drover_events::model::{AutopilotConfiguration, RaftServer, ServerHealth};
 use serde_json::{Value, json};
 
 use super::Server;
-use super::member_shapes::{RaftConfigurationResponse, ServerMember, ServerMembersResponse};
+use super::member_shapes::{
+    AgentDescription, AgentStats, CertificateStats, ClientStats, RaftConfigurationResponse,
+    ServerMember, ServerMembersResponse,
+};
 use crate::base::version::{NOMAD_VERSION, VERSION};
 use crate::config::Config;
 use crate::gate::Owed;
@@ -76,7 +79,7 @@ impl Server {
     }
 
     /// `stats` of `/v1/agent/self`: everything as text, as Nomad shows it.
-    fn stats(&self) -> Value {
+    fn stats(&self) -> AgentStats {
         let (term, last, applied) = self.raft.progress();
         let state = if self.leads() { "Leader" } else { "Follower" };
         let leader = self
@@ -84,7 +87,7 @@ impl Server {
             .map(|leader| leader.rpc_addr)
             .unwrap_or_default();
         let counts = self.projections.stats().unwrap_or_default();
-        let mut stats = json!({
+        let more = json!({
             "nomad": {
                 "bootstrap": "true",
                 "known_regions": "1",
@@ -115,17 +118,17 @@ impl Server {
                 "version": VERSION,
             },
         });
-        if let Some(tls) = tls_stats(&self.expiries()) {
-            stats["tls"] = tls;
+        let client = self.client.get().map(|client| ClientStats {
+            node_id: client.node_id(),
+            known_servers: self.peers().join(","),
+            num_allocations: client.alloc_ids().len().to_string(),
+            ..ClientStats::default()
+        });
+        AgentStats {
+            client,
+            tls: tls_stats(&self.expiries()),
+            more,
         }
-        if let Some(client) = self.client.get() {
-            stats["client"] = json!({
-                "node_id": client.node_id(),
-                "known_servers": self.peers().join(","),
-                "num_allocations": client.alloc_ids().len().to_string(),
-            });
-        }
-        stats
     }
 }
 
@@ -284,12 +287,12 @@ impl Server {
 
     /// `config`, `member` and `stats` as `/v1/agent/self` shows them, secrets left out.
     pub fn describe(&self) -> Value {
-        let own = self.member(&self.me.member());
-        json!({
-            "config": described(&self.configured()),
-            "member": own,
-            "stats": self.stats(),
-        })
+        let description = AgentDescription {
+            config: described(&self.configured()),
+            member: Some(self.member(&self.me.member())),
+            stats: self.stats(),
+        };
+        serde_json::to_value(description).unwrap_or_default()
     }
 
     /// The configuration as it is now: some of it may have been reloaded.
@@ -372,20 +375,14 @@ impl Server {
 }
 
 /// When certificates end, and what to do where that is soon; none without any.
-fn tls_stats(expiries: &[Expiry]) -> Option<Value> {
+fn tls_stats(expiries: &[Expiry]) -> Option<CertificateStats> {
     let now = jiff::Timestamp::now().as_second();
-    let ends = |expiry: &Expiry| {
-        (
-            format!("{}.expires", expiry.setting),
-            json!(expiry.moment()),
-        )
-    };
-    let mut stats: serde_json::Map<_, _> = expiries.iter().map(ends).collect();
+    let ends = |expiry: &Expiry| (format!("{}.expires", expiry.setting), expiry.moment());
     let warnings: Vec<_> = expiries.iter().filter_map(|one| one.warning(now)).collect();
-    if !warnings.is_empty() {
-        stats.insert("warning".to_owned(), json!(warnings.join("; ")));
-    }
-    (!stats.is_empty()).then_some(Value::Object(stats))
+    (!expiries.is_empty()).then(|| CertificateStats {
+        warning: (!warnings.is_empty()).then(|| warnings.join("; ")),
+        expires: expiries.iter().map(ends).collect(),
+    })
 }
 
 /// Host and port of `host:port`.

@@ -11,21 +11,21 @@ use std::sync::Arc;
 use drover_events::{Event, EventKind, Recorded};
 use drover_projections::Projections;
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::history::rebuild;
 use crate::raft::Observer;
 
 /// The state of the agreement.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
 pub struct Agreed {
     /// The last index whose digests were recorded and compared here.
     pub at: Option<u64>,
-    /// The first index at which this server differs; none while it does not.
-    pub differs_at: Option<u64>,
-    /// The tables that are different there.
+    /// The tables that are different at the first index at which this server differs.
     pub different: Vec<String>,
+    /// That index; none while it does not differ.
+    pub differs_at: Option<u64>,
 }
 
 /// Compares while the applier applies.

@@ -1,7 +1,11 @@
-//! Bodies of answers about the servers that the model does not have.
+//! Bodies of answers about the servers, and about an agent, that the model does not have.
+
+use std::collections::BTreeMap;
 
 use drover_events::gojson::{List, Map};
 use drover_events::model::RaftServer;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 drover_events::wire! {
     /// A member of the gossip pool.
@@ -36,4 +40,57 @@ drover_events::wire! {
         servers: List<RaftServer> = "Servers",
         index: u64 = "Index",
     }
+}
+
+/// What an agent says of itself; its names are in lower case.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AgentDescription {
+    /// The configuration, secrets left out.
+    pub config: Value,
+    /// How the gossip pool would show it; null without a server.
+    pub member: Option<ServerMember>,
+    pub stats: AgentStats,
+}
+
+/// The figures of an agent, by section.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AgentStats {
+    /// None where the agent runs no client.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub client: Option<ClientStats>,
+    /// None where it has no certificates.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls: Option<CertificateStats>,
+    /// All others, an object.
+    #[serde(flatten)]
+    pub more: Value,
+}
+
+/// The client of an agent: everything as text, as Nomad shows it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ClientStats {
+    pub node_id: String,
+    pub known_servers: String,
+    pub num_allocations: String,
+    /// None of a client beside a server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_heartbeat: Option<String>,
+    /// None of a client beside a server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub heartbeat_ttl: Option<String>,
+}
+
+/// The certificates of an agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CertificateStats {
+    /// What to do where one ends soon.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub warning: Option<String>,
+    /// When each ends, by its setting.
+    #[serde(flatten)]
+    pub expires: BTreeMap<String, String>,
 }

@@ -17,38 +17,7 @@ pub(in crate::cli) struct Args {
     format: Format,
 }
 
-/// What an agent says of itself, as far as commands act on it; its names are in lower case.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(in crate::cli) struct About {
-    pub(in crate::cli) stats: AgentStats,
-}
-
-/// Some of the figures.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(in crate::cli) struct AgentStats {
-    pub(in crate::cli) client: OwnClient,
-    pub(in crate::cli) tls: Certificates,
-}
-
-/// The client of the agent.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(in crate::cli) struct OwnClient {
-    /// Empty where the agent runs none.
-    pub(in crate::cli) node_id: String,
-}
-
-/// The agent's own certificates.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(in crate::cli) struct Certificates {
-    /// What to do where one ends soon.
-    pub(in crate::cli) warning: Option<String>,
-}
-
-/// All figures, by section and name.
+/// All figures, by section and name, whatever sections and figures there are.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Figures {
@@ -75,4 +44,36 @@ pub(in crate::cli) async fn run(args: Args, out: &Out) -> Result<u8> {
         }
     }
     Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::answer;
+    use crate::server::member_shapes::{AgentDescription, AgentStats, ClientStats};
+    use serde_json::json;
+
+    #[test]
+    fn every_section_that_an_agent_reports_is_read() {
+        let client = ClientStats {
+            node_id: "8ba85cef".to_owned(),
+            ..ClientStats::default()
+        };
+        let reported = AgentDescription {
+            config: json!({"Region": "global"}),
+            member: None,
+            stats: AgentStats {
+                client: Some(client),
+                tls: None,
+                more: json!({"raft": {"term": "3"}}),
+            },
+        };
+        let reported = serde_json::to_value(reported).unwrap();
+        let Figures { stats } = answer::of(reported.clone()).unwrap();
+        assert_eq!(stats["raft"]["term"], "3");
+        assert_eq!(stats["client"]["node_id"], "8ba85cef");
+        // The sections that have a type stand beside the others.
+        let same: AgentDescription = answer::of(reported.clone()).unwrap();
+        assert_eq!(serde_json::to_value(same).unwrap(), reported);
+    }
 }

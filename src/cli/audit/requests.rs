@@ -184,7 +184,7 @@ fn request_query(args: &Args, rows: usize, token: &str) -> Result<RequestQuery> 
     Ok(requested)
 }
 
-/// A request as servers list it.
+/// A request as servers list it: its class may be one that this command does not know.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 struct RequestEntry {
@@ -255,7 +255,67 @@ fn came_of(session: &Session) -> String {
 mod tests {
     use super::*;
     use crate::cli::answer;
+    use crate::requests::{LeftOut, Received, RequestLogEntry};
+    use drover_events::{Actor, ActorKind};
     use serde_json::json;
+
+    #[test]
+    fn every_field_of_a_request_that_a_server_lists_is_read() {
+        let was = Ran {
+            task: "web".to_owned(),
+            ..Ran::default()
+        };
+        let ended = Session {
+            exit_code: Some(7),
+            ..Session::default()
+        };
+        let received = Received {
+            class: Class::Exec,
+            request_id: "request".to_owned(),
+            method: "GET".to_owned(),
+            path: "/v1/jobs".to_owned(),
+            namespace: "red".to_owned(),
+            actor: Actor {
+                kind: ActorKind::Token,
+                name: "deploy".to_owned(),
+                ..Actor::default()
+            },
+            trace: String::new(),
+            ran: Some(was.clone()),
+            servers: vec!["b:4647".to_owned()],
+            left_out: LeftOut::new(),
+        };
+        let reported = RequestLogEntry {
+            index: 7,
+            time: 5,
+            received,
+            complete: true,
+            status: 101,
+            took: 3,
+            session: Some(ended),
+        };
+        let reported = serde_json::to_value(reported).unwrap();
+        assert_eq!(answer::index(&reported), Some(7));
+        let RequestEntry {
+            index,
+            time,
+            class,
+            method,
+            path,
+            actor,
+            ran,
+            servers,
+            complete,
+            status,
+            took,
+            session,
+        } = answer::of(reported).unwrap();
+        assert_eq!((index, time, took, status, complete), (7, 5, 3, 101, true));
+        assert_eq!([&*class, &*method, &*path], ["exec", "GET", "/v1/jobs"]);
+        assert_eq!(who(actor.as_ref()), "token deploy");
+        assert_eq!((ran, session), (Some(was), Some(ended)));
+        assert_eq!(servers, ["b:4647"]);
+    }
 
     #[test]
     fn a_line_says_how_a_request_ended() {

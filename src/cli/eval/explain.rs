@@ -263,3 +263,25 @@ fn show_stops(explained: &Explanation, verbose: bool, out: &Out) {
     out.line(&table.to_string());
     rest(stops.len(), "allocation", verbose, out);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_decides_the_exit_code_is_read_of_what_is_reported() {
+        let reported = Explanation {
+            recomputed: true,
+            comparison: Comparison {
+                identical: true,
+                ..Comparison::default()
+            },
+            ..Explanation::default()
+        };
+        let ExplainVerdict {
+            recomputed,
+            comparison,
+        } = answer::of(serde_json::to_value(reported).unwrap()).unwrap();
+        assert_eq!((recomputed, comparison.identical), (true, Some(true)));
+    }
+}

@@ -350,3 +350,50 @@ fn shown(args: &Args, event: Json) -> Result<String> {
     let line = format!("{index:>10}  {topic:<12} {kind:<34} {place}");
     Ok(one_line(&line))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::record;
+    use crate::history::testing::blank;
+    use crate::http::answers::stream_lines;
+    use drover_events::Topic;
+
+    fn read(line: &[u8]) -> StreamLine {
+        StreamLine::of(serde_json::from_slice(line).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn every_field_of_a_line_that_the_stream_sends_is_read() {
+        let StreamLine {
+            index,
+            mut events,
+            checkpoint,
+            error,
+        } = read(&stream_lines::line(Topic::Job));
+        assert_eq!((index, events.len()), (7, 1));
+        assert!(checkpoint.is_none() && error.is_none());
+        let Event {
+            index,
+            topic,
+            kind,
+            namespace,
+            key,
+        } = answer::of(events.remove(0)).unwrap();
+        assert_eq!((index, &*topic, &*kind), (7, "Job", "JobRegistered"));
+        assert_eq!((&*namespace, &*key), ("red", "web"));
+        let checkpoint = read(&stream_lines::checkpoint()).checkpoint;
+        assert_eq!(checkpoint.map(|position| position.index), Some(7));
+        let error = read(&stream_lines::error("no")).error;
+        assert_eq!(error.map(|end| end.message).as_deref(), Some("no"));
+    }
+
+    #[test]
+    fn the_index_of_a_cloud_event_is_read() {
+        let blank = blank(7);
+        let event = record::CloudEvent::of(record::Document::of(&blank), [1; 16], "");
+        let line = serde_json::to_vec(&event).unwrap();
+        let StreamLine { index, events, .. } = read(&line);
+        assert_eq!((index, events.len()), (7, 1));
+    }
+}

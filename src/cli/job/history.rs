@@ -4,7 +4,7 @@
 //! that are long gone.
 
 use super::super::answer::{self, unreadable};
-use super::super::changes::{AuditEntry, ChangedField, who};
+use super::super::changes::{AuditEntry, who};
 use super::super::client::{Client, is_status};
 use super::super::columns::{ColumnTable, pairs};
 use super::super::conn::PastConnection;
@@ -12,6 +12,7 @@ use super::super::out::Out;
 use super::super::query::{find, job_path};
 use super::super::show::{Format, pretty, time};
 use super::diff::job_diff;
+use crate::history::audit::Field;
 use crate::http::answers::JobListStub;
 use anyhow::{Result, bail};
 use drover_events::model::status::DEFAULT_NAMESPACE;
@@ -291,13 +292,13 @@ fn table(events: &[AuditEntry]) -> String {
     for event in events {
         let changes = event.changes.iter();
         let changes = changes.filter(|change| change.table == "jobs");
-        let fields: Vec<&ChangedField> = changes.flat_map(|change| &change.fields).collect();
+        let fields: Vec<&Field> = changes.flat_map(|change| &change.fields).collect();
         let became = |path: &str| match fields.iter().find(|field| field.path == path) {
             None => "-".to_owned(),
             Some(field) => match &field.after {
-                Json::Null => "gone".to_owned(),
-                Json::String(text) => text.clone(),
-                other => other.to_string(),
+                None => "gone".to_owned(),
+                Some(Json::String(text)) => text.clone(),
+                Some(other) => other.to_string(),
             },
         };
         let cause = event.cause.map(|cause| cause.to_string());

@@ -432,3 +432,21 @@ pub(in crate::cli) fn import_lines(args: &ImportArgs, out: &Out) -> Result<u8> {
     ));
     Ok(0)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::record::{CloudEvent, Document};
+    use crate::history::testing::blank;
+
+    #[test]
+    fn the_index_of_every_form_of_a_line_is_read() {
+        let blank = blank(7);
+        let document = Document::of(&blank);
+        let cloud = CloudEvent::of(document, [1; 16], "");
+        for line in [serde_json::to_vec(&document), serde_json::to_vec(&cloud)] {
+            let line: ExportLine = serde_json::from_slice(&line.unwrap()).unwrap();
+            assert_eq!(line.index(), Some(7));
+        }
+    }
+}

@@ -5,11 +5,12 @@ use super::tiles::{AHEAD, BLOCK_LEVEL, TILE, blocks, leaves, tiles};
 use crate::cli::client::Client;
 use crate::cli::columns::pairs;
 use crate::cli::conn::Conn;
-use crate::cli::digests::{self, HeldTable};
+use crate::cli::digests;
 use crate::cli::out::Out;
 use crate::cli::progress::Bar;
 use crate::cli::show::counted;
 use crate::history::proof::{Checkpoint, NoteKey, open, proves_consistency, text};
+use crate::http::answers::{ConsistencyResponse, HeldDigest};
 use crate::log::atomic_file;
 use crate::log::{CompactRange, Hash};
 use anyhow::{Context, Result, bail};
@@ -310,14 +311,6 @@ fn block(
     differs.then_some(Wrong::Block)
 }
 
-/// The hashes that prove that one log is the beginning of another.
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "PascalCase", default)]
-struct Proof {
-    /// They, as base64.
-    path: Vec<String>,
-}
-
 fn hash(text: &str) -> Option<Hash> {
     STANDARD.decode(text).ok()?.try_into().ok()
 }
@@ -330,7 +323,7 @@ async fn proved(client: &Client, done: &mut VerifyOutcome) -> Result<()> {
     let (from, to) = (old.index.to_string(), new.index.to_string());
     let query = [("from", from.as_str()), ("to", to.as_str())];
     let proof = client.fetch("/v1/log/proof/consistency", &query).await;
-    let proof: Proof = proof.context("Error reading a proof of consistency")?;
+    let proof: ConsistencyResponse = proof.context("Error reading a proof of consistency")?;
     let path: Option<Vec<Hash>> = proof.path.iter().map(|text| hash(text)).collect();
     let sizes = ((old.size, &old.root), (new.size, &new.root));
     if !path.is_some_and(|path| proves_consistency(sizes.0, sizes.1, &path)) {
@@ -363,7 +356,7 @@ async fn compare_tables(client: &Client, done: &mut VerifyOutcome) -> Result<()>
 }
 
 /// The digest over all tables.
-fn digest_of(held: &[HeldTable]) -> Option<[u8; 32]> {
+fn digest_of(held: &[HeldDigest]) -> Option<[u8; 32]> {
     let mut digests = Vec::new();
     for table in held {
         let known = tables::registry().table(table.table);

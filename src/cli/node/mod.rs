@@ -5,7 +5,6 @@ pub(super) mod eligibility;
 pub(super) mod meta;
 pub(super) mod pool;
 
-use super::agent::info::About;
 use super::client::Client;
 use super::columns::{ColumnTable, pairs};
 use super::conn::PastConnection;
@@ -15,6 +14,7 @@ use super::query::find;
 use super::show::{Format, short, stamp};
 use super::{alloc, stats, volume};
 use crate::http::answers::NodeListStub;
+use crate::server::member_shapes::AgentDescription;
 use anyhow::{Result, bail};
 use clap::Subcommand;
 use drover_events::gojson::Map;
@@ -186,12 +186,12 @@ fn attributes(node: &Node, out: &Out) {
 async fn own(client: &Client) -> Result<String> {
     // An agent has no past: its node is the one of now.
     let agent = client.fetch("/v1/agent/self", &[("as_of", "")]).await;
-    let agent: About = agent.map_err(|err| err.context("Error querying agent info"))?;
-    let id = agent.stats.client.node_id;
-    if id.is_empty() {
+    let agent: AgentDescription = agent.map_err(|err| err.context("Error querying agent info"))?;
+    let client = agent.stats.client.unwrap_or_default();
+    if client.node_id.is_empty() {
         bail!("The agent runs no client: name a node");
     }
-    Ok(id)
+    Ok(client.node_id)
 }
 
 async fn all(args: &Args, client: &Client, out: &Out) -> Result<u8> {

@@ -1,6 +1,6 @@
 //! The tables of a running agent: requests to compare and rebuild them, and their progress.
 
-use super::shapes::{Discarded, StageReached};
+use super::shapes::StageReached;
 use crate::cli::answer;
 use crate::cli::client::{Client, is_status};
 use crate::cli::conn::Conn;
@@ -8,6 +8,7 @@ use crate::cli::out::Out;
 use crate::cli::progress::Bar;
 use crate::cli::projection::{RebuildArgs, VerifyArgs, report, report_checked};
 use crate::history::rebuild::{RebuildStatus, Stage};
+use crate::http::answers::Discarded;
 use anyhow::{Context, Result, bail};
 use serde::de::IgnoredAny;
 use serde_json::{Value as Json, json};
@@ -24,7 +25,7 @@ pub(in crate::cli) async fn list(conn: &Conn) -> Result<Json> {
 }
 
 /// Removes the retired databases; returns how many there were.
-pub(in crate::cli) async fn discard(conn: &Conn) -> Result<u64> {
+pub(in crate::cli) async fn discard(conn: &Conn) -> Result<usize> {
     let client = conn.client()?;
     let done = client.delete(&format!("{PLACE}/kept"), &[], None).await;
     let done: Discarded = done.context("Error removing the retired databases")?;

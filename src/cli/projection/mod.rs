@@ -12,14 +12,17 @@ use super::log::place::{LogPlace, OpenedLog};
 use super::out::Out;
 use super::progress::Bar;
 use super::show::counted;
-use crate::history::rebuild::{self, Check, Rebuild, RebuildError, RebuildProgress, Stage};
+use crate::history::rebuild::{
+    self, Check, CheckReport, DatabaseInfo, HeldTable, Rebuild, RebuildError, RebuildProgress,
+    RebuildReport, Stage,
+};
 use crate::history::replay;
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use drover_migrations::schema;
 use drover_projections::{DatabaseOptions, Projections};
 use serde_json::Value as Json;
-use shapes::{Checked, DatabaseInfo, HeldTable, Rebuilt, Verdict};
+use shapes::Verdict;
 use std::path::{Path, PathBuf};
 
 /// What can be done with projections.
@@ -352,8 +355,8 @@ fn report_progress(
 }
 
 /// What came of a rebuild; `whose` are the flags that name its directory.
-fn report(done: &Rebuilt, whose: &str, out: &Out) {
-    let Rebuilt {
+fn report(done: &RebuildReport, whose: &str, out: &Out) {
+    let RebuildReport {
         index,
         from,
         entries,
@@ -422,7 +425,7 @@ fn report_checked(done: Json, (json, whole, whose): (bool, bool, &str), out: &Ou
         out.exact(&done.to_string());
         return Ok(u8::from(!verdict.verified));
     }
-    let done: Checked = answer::of(done)?;
+    let done: CheckReport = answer::of(done)?;
     for table in &done.damaged {
         out.error(&format!("table {table}: its rows do not give its digest"));
     }
@@ -464,7 +467,7 @@ async fn discard(args: &DiscardArgs, out: &Out) -> Result<u8> {
                 let live = live.display();
                 format!("Error removing the retired databases beside {live}")
             });
-            removed? as u64
+            removed?
         }
     };
     out.line(&format!("Removed {}", counted(count, "retired database")));

@@ -2,11 +2,12 @@
 
 pub(super) mod at;
 
-use super::changes::{RowDiff, row};
+use super::changes::row;
 use super::conn::Conn;
 use super::out::Out;
 use super::show::Format;
 use super::trail::{TrailPage, given, print_pages};
+use crate::history::audit::RowChange;
 use anyhow::Result;
 use at::AtArgs;
 use clap::Subcommand;
@@ -88,7 +89,7 @@ async fn diff(args: DiffArgs, out: &Out) -> Result<u8> {
         let reply = client.get("/v1/state/diff", &query).await;
         TrailPage::of(reply.map_err(|err| err.context("Error comparing states"))?)
     };
-    let show = |change: RowDiff| {
+    let show = |change: RowChange| {
         let lines = row(&change, args.verbose, "");
         lines.iter().for_each(|line| out.line(line));
     };

@@ -12,12 +12,10 @@ use drover_projections::changes::{Change, Operation};
 use drover_projections::tables::{TableInfo, registry};
 use drover_projections::trail::{Budget, ComparisonPage};
 use drover_projections::{History, View};
-use serde::Serialize;
 use serde_json::Value;
 
 use super::cover::Cover;
-use super::diff::Field;
-use super::entry::{RowSides, as_api_shows, compared, words};
+use super::entry::{RowChange, RowSides, as_api_shows, compared, words};
 use super::trail::{self, Shown};
 use super::{AuditError, Trail};
 
@@ -77,30 +75,6 @@ impl fmt::Display for RowPosition {
     }
 }
 
-/// A row that differs.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "PascalCase")]
-pub struct Difference {
-    pub table: &'static str,
-    /// The row's key, component by component.
-    pub key: Vec<String>,
-    /// `insert`, `update` or `delete`, from the one state to the other, or `unreadable`.
-    pub operation: &'static str,
-    /// Why one of them cannot be read.
-    #[serde(skip_serializing_if = "String::is_empty")]
-    pub unreadable: String,
-    /// What differs.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub fields: Vec<Field>,
-    /// How many more fields differ.
-    #[serde(skip_serializing_if = "is_none")]
-    pub more_fields: usize,
-}
-
-fn is_none(count: &usize) -> bool {
-    *count == 0
-}
-
 /// The rows that the events between two states touched; none where those are too many, or where
 /// what an event touched is damaged.
 type Touched = Option<BTreeMap<u16, Keys>>;
@@ -121,7 +95,7 @@ impl Between {
     pub fn answer<E: From<AuditError>>(
         &self,
         trail: &Trail<'_>,
-        mut take: impl FnMut(&Difference) -> Result<bool, E>,
+        mut take: impl FnMut(&RowChange) -> Result<bool, E>,
     ) -> Result<Option<RowPosition>, E> {
         let sides = self.sides(trail).map_err(E::from)?;
         let touched = self.touched(trail.view(), CHANGES).map_err(E::from)?;
@@ -257,7 +231,7 @@ impl Between {
         shown: &mut Shown,
         table: &TableInfo,
         key: &[u8],
-    ) -> Result<Option<Difference>, AuditError> {
+    ) -> Result<Option<RowChange>, AuditError> {
         // First, as a reader with limited rights may see few of all rows.
         if !trail.shows_row(shown, table.id(), key)? {
             return Ok(None);
@@ -276,10 +250,11 @@ impl Between {
         }
         let mut found = compared(versions, table.name(), self.fields)?;
         trail.cover_why(&mut found.unreadable);
-        Ok(Some(Difference {
-            table: table.name(),
+        Ok(Some(RowChange {
+            table: table.name().into(),
             key: words(table, key)?,
-            operation: found.operation,
+            namespace: String::new(),
+            operation: found.operation.into(),
             unreadable: found.unreadable,
             fields: found.fields.list,
             more_fields: found.fields.more,

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::cover::{is_covered, is_zero, uncover};
@@ -17,8 +17,8 @@ const LONG: usize = 256;
 const NAMES: [&str; 2] = ["Name", "ID"];
 
 /// A field that changed.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
 pub struct Field {
     /// Where it is.
     pub path: String,

@@ -1,11 +1,13 @@
 //! One event as the audit trail shows it.
 
+use std::borrow::Cow;
+
 use drover_events::Recorded;
 use drover_events::mask::Redact;
 use drover_projections::changes::{Change, Operation};
 use drover_projections::tables::{TableInfo, registry};
 use drover_projections::{StorageError, View};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::AuditError;
@@ -42,18 +44,18 @@ impl Default for Detail {
     }
 }
 
-/// A row that an event changed.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(rename_all = "PascalCase")]
+/// A row that an event changed, or that differs between two states.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
 pub struct RowChange {
-    pub table: &'static str,
+    pub table: Cow<'static, str>,
     /// The row's key, component by component; empty for a deletion by rule.
     pub key: Vec<String>,
-    /// The row's namespace, empty where it has none.
+    /// The row's namespace, empty where it has none, and for a difference between two states.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub namespace: String,
     /// `insert`, `update`, `delete`, `rule`: rows were deleted by a rule, or `unreadable`.
-    pub operation: &'static str,
+    pub operation: Cow<'static, str>,
     /// Why the row cannot be read as it was before or after; empty where it can.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub unreadable: String,
@@ -92,7 +94,8 @@ pub struct Entry {
     pub changes: Vec<RowChange>,
     /// How many rows it changed that are not shown.
     pub more_changes: usize,
-    payload: Option<Value>,
+    /// The payload, its confidential values hidden; none where it was not requested.
+    pub payload: Option<Value>,
 }
 
 #[derive(Serialize)]
@@ -149,7 +152,7 @@ impl Entry {
         for change in selected(wanted, detail.changes, lookups, was_there)? {
             reported.push(row_change((view, redactor), change, detail.fields)?);
         }
-        reported.sort_by_key(|change: &RowChange| match change.operation {
+        reported.sort_by_key(|change: &RowChange| match &*change.operation {
             "update" => 0,
             "delete" => 2,
             _ => 1,
@@ -233,10 +236,10 @@ pub(super) fn row_change(
 ) -> Result<RowChange, AuditError> {
     let info = registry().table(change.table);
     let mut shown = RowChange {
-        table: info.map_or("unknown", |table| table.name()),
+        table: info.map_or("unknown", |table| table.name()).into(),
         key: Vec::new(),
         namespace: change.namespace.clone(),
-        operation: "rule",
+        operation: "rule".into(),
         unreadable: String::new(),
         fields: Vec::new(),
         more_fields: 0,
@@ -247,9 +250,9 @@ pub(super) fn row_change(
     let after = (change.operation == Operation::Put).then_some(change.index);
     let sides = [change.index.checked_sub(1), after];
     let sides = RowSides::read(view, info, &change.key, sides, &Cover(redactor))?;
-    let found = compared(sides.both(), shown.table, fields)?;
+    let found = compared(sides.both(), &shown.table, fields)?;
     shown.key = words(info, &change.key)?;
-    shown.operation = found.operation;
+    shown.operation = found.operation.into();
     shown.unreadable = found.unreadable;
     (shown.fields, shown.more_fields) = (found.fields.list, found.fields.more);
     Ok(shown)

@@ -28,7 +28,7 @@ mod trace;
 mod trail;
 mod updates_by_cause;
 
-pub use between::{Between, Difference, RowPosition};
+pub use between::{Between, RowPosition};
 pub use diff::{Field, Fields};
 pub use entry::{Detail, Entry, RowChange};
 pub use object::{Object, ObjectType};

@@ -1,10 +1,12 @@
 //! What an event did to a thing, in a few words, for cause chains.
 
+use std::borrow::Cow;
+
 use drover_events::mask::NoSecrets;
 use drover_projections::changes::{Change, Operation};
 use drover_projections::tables::registry;
 use drover_projections::{Table, View};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::AuditError;
@@ -15,12 +17,12 @@ use drover_projections::tables::{
 };
 
 /// A thing that an event touched.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
 pub struct Touched {
     /// Its type.
     #[serde(rename = "Type")]
-    pub kind: &'static str,
+    pub kind: Cow<'static, str>,
     /// Its id, after its namespace where it has one.
     #[serde(rename = "ID")]
     pub id: String,
@@ -32,8 +34,8 @@ pub struct Touched {
 }
 
 /// Something that happened to a task.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
 pub struct TaskReport {
     pub task: String,
     /// What sort of thing.
@@ -49,7 +51,7 @@ impl Touched {
     /// A thing of which it cannot be read what happened to it.
     pub(super) fn unreadable(kind: &'static str, id: String) -> Self {
         Self {
-            kind,
+            kind: kind.into(),
             id,
             what: "unreadable".to_owned(),
             tasks: Vec::new(),
@@ -79,7 +81,7 @@ pub(super) fn touched(view: &View, change: &Change) -> Result<Option<Touched>, A
     if change.operation == Operation::Rule {
         let what = "deleted by a rule".to_owned();
         return Ok(Some(Touched {
-            kind,
+            kind: kind.into(),
             what,
             ..Touched::default()
         }));
@@ -97,7 +99,7 @@ pub(super) fn touched(view: &View, change: &Change) -> Result<Option<Touched>, A
         after: shown(after),
     };
     Ok(Some(Touched {
-        kind,
+        kind: kind.into(),
         id,
         what: what(change.table, &versions),
         tasks: tasks(&versions),

@@ -49,7 +49,10 @@ pub use digests::{DigestCheck, DigestsChecked, unlike};
 pub use live_check::LiveCheck;
 pub use materialise::{Materialise, Materialised};
 pub use online::{Online, OnlineSettings};
-pub use shown::tables;
+pub use shown::{
+    CheckReport, DatabaseInfo, HeldTable, RebuildReport, ReportedDifference, RetiredDatabase,
+    tables,
+};
 pub(crate) use switch::finish_switch_locked;
 pub use switch::{beside, discard, finish_switch, kept, retire};
 pub use work::{RebuildRunner, RebuildStatus};

@@ -42,6 +42,7 @@ use crate::gate::Gate;
 use crate::identity::Identity;
 use crate::requests::RequestLog;
 use crate::rpc::caller::Caller;
+use crate::server::member_shapes::{AgentDescription, AgentStats, ClientStats};
 use crate::server::{Around, described};
 use crate::telemetry::Telemetry;
 
@@ -305,11 +306,7 @@ impl Edge {
     ) -> Result<EdgeResponse, Refusal> {
         let answer = match own.does {
             Does::Health => self.health(&request)?,
-            Does::Describe => Answer::json(&json!({
-                "config": described(&self.around.config()),
-                "member": null,
-                "stats": { "client": self.stats() },
-            }))?,
+            Does::Describe => self.describe()?,
             Does::ListServers => self.servers()?,
             Does::NameServers => self.name_servers(&request)?,
             Does::Reload => agent::reloaded(Arc::clone(&self.around)).await?,
@@ -397,16 +394,30 @@ impl Edge {
         Ok(Answer::nothing())
     }
 
-    fn stats(&self) -> serde_json::Value {
+    fn describe(&self) -> Result<Answer, Refusal> {
+        let description = AgentDescription {
+            config: described(&self.around.config()),
+            member: None,
+            stats: AgentStats {
+                client: Some(self.stats()),
+                tls: None,
+                more: json!({}),
+            },
+        };
+        // By way of a value, which sorts the names, as a server does.
+        Answer::json(&serde_json::to_value(description).unwrap_or_default())
+    }
+
+    fn stats(&self) -> ClientStats {
         let contact = self.client.contact().borrow().clone();
         let servers = self.caller.servers().map(|servers| servers.all());
-        json!({
-            "node_id": self.client.node_id(),
-            "known_servers": servers.unwrap_or_default().join(","),
-            "num_allocations": self.client.alloc_ids().len().to_string(),
-            "last_heartbeat": contact.last_heartbeat.to_string(),
-            "heartbeat_ttl": contact.ttl.to_string(),
-        })
+        ClientStats {
+            node_id: self.client.node_id(),
+            known_servers: servers.unwrap_or_default().join(","),
+            num_allocations: self.client.alloc_ids().len().to_string(),
+            last_heartbeat: Some(contact.last_heartbeat.to_string()),
+            heartbeat_ttl: Some(contact.ttl.to_string()),
+        }
     }
 
     fn metrics(&self, request: &Request) -> Result<Answer, Refusal> {

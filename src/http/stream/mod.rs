@@ -38,6 +38,8 @@ mod page_test;
 mod reader_test;
 #[cfg(test)]
 mod stream_test;
+#[cfg(test)]
+pub(crate) mod testing;
 
 use crate::identity::Identity;
 use std::sync::Arc;

@@ -2,6 +2,7 @@
 //! start where it is to publish.
 
 mod held;
+mod report;
 mod source;
 
 use drover_projections::Interest;
@@ -11,6 +12,7 @@ use super::runner::{Activation, Context, Failure, Reactor, Scope};
 use crate::config::KafkaConfig;
 
 pub use held::{Hold, PublisherPosition};
+pub use report::PublisherReport;
 pub use source::KafkaSource;
 
 const ABSENT: &str = "event_publisher.kafka: this drover is built without Kafka (feature kafka)";

@@ -28,6 +28,7 @@ mod lag;
 mod publisher;
 mod reader;
 mod record;
+mod report;
 mod routes;
 mod session;
 mod source;
@@ -44,6 +45,7 @@ use super::runner::{Activation, Context, Failure, Reactor, Scope};
 
 pub use client::validate;
 pub use held::{Hold, PublisherPosition};
+pub use report::PublisherReport;
 pub use source::KafkaSource;
 
 /// How often progress is looked at while events come, and how often the status is renewed.

@@ -6,15 +6,14 @@ use std::time::{Duration, Instant};
 use drover_projections::Projections;
 use metrics::{counter, gauge};
 use parking_lot::{Condvar, Mutex};
-use serde::Serialize;
 
 use super::record::LEAST_LIMIT;
+use super::report::PublisherReport;
 use crate::config::KafkaConfig;
 use crate::log::LogEngine;
 
 /// What the threads say of themselves.
-#[derive(Clone, Debug, Default, Serialize)]
-#[serde(rename_all = "PascalCase")]
+#[derive(Clone, Debug, Default)]
 pub(super) struct PublisherState {
     /// Whether a producer is connected and publishes.
     pub connected: bool,
@@ -36,30 +35,21 @@ pub(super) struct PublisherState {
     /// What went wrong last and has not gone right since, with what to check.
     pub error: String,
     /// What librdkafka reported last, from its own threads.
-    #[serde(skip)]
     pub hint: String,
     /// Whether the log has the error: once, until something is published again.
-    #[serde(skip)]
     pub reported: bool,
     /// The largest message that is tried.
-    #[serde(skip)]
     pub message_limit: usize,
     /// The largest message that configuration and topics allow, as far as the topics report it.
-    #[serde(skip)]
     pub max_limit: usize,
     /// The largest that is configured.
-    #[serde(skip)]
     configured: usize,
     /// Since when a message within the limit was refused as too large, and the limit is found by a
     /// binary search.
-    #[serde(skip)]
     pub too_large_since: Option<Instant>,
     /// When the brokers' presence was last checked.
-    #[serde(skip)]
     pub last_probe: Option<Instant>,
-    #[serde(skip)]
     stop: bool,
-    #[serde(skip)]
     rings: u64,
 }
 
@@ -234,21 +224,28 @@ impl PublisherStatus {
         lagging: bool,
         lagging_since: u64,
     ) -> serde_json::Value {
-        let mut shown = serde_json::to_value(&seen.state).unwrap_or_default();
-        for (name, value) in [
-            ("Lag", seen.lag.events.into()),
-            ("LagSeconds", seen.lag.age.as_secs_f64().into()),
-            ("Lagging", lagging.into()),
-            ("LaggingSince", lagging_since.into()),
-            ("Brokers", config.brokers.join(",").into()),
-            ("Topic", config.topic.as_str().into()),
-            ("ExactlyOnce", config.exactly_once.into()),
-            ("Format", config.format.as_str().into()),
-            ("Split", config.split.into()),
-        ] {
-            shown[name] = value;
-        }
-        shown
+        let StatusSnapshot { lag, state, .. } = seen;
+        let shown = PublisherReport {
+            connected: state.connected,
+            published: state.published,
+            messages: state.messages,
+            batches: state.batches,
+            oversized: state.oversized,
+            missed: state.missed,
+            retention_ms: state.retention_ms,
+            sessions: state.sessions,
+            error: state.error.clone(),
+            lag: lag.events,
+            lag_seconds: lag.age.as_secs_f64(),
+            lagging,
+            lagging_since,
+            brokers: config.brokers.join(","),
+            topic: config.topic.clone(),
+            exactly_once: config.exactly_once,
+            format: config.format.clone(),
+            split: config.split,
+        };
+        serde_json::to_value(shown).unwrap_or_default()
     }
 }
 
