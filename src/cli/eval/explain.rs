@@ -105,6 +105,7 @@ async fn absent(client: &Client, id: &str, missing: anyhow::Error) -> anyhow::Er
 
 fn head(explained: &Explanation, verbose: bool) -> Vec<(&'static str, String)> {
     let decision = &explained.decision;
+    let decided_at = decision.now;
     let indexes = explained.indexes.iter().map(u64::to_string);
     let decided_from = explained.decisions.iter();
     let decided_from = decided_from.map(|decision| decision.snapshot_index.to_string());
@@ -115,7 +116,7 @@ fn head(explained: &Explanation, verbose: bool) -> Vec<(&'static str, String)> {
         ("Triggered By", explained.triggered_by.clone()),
         ("Status", explained.status.clone()),
         ("Decided From", format!("index {}", decision.snapshot_index)),
-        ("Decided At", time(decision.now)),
+        ("Decided At", time(decided_at)),
         ("Committed As", indexes.collect::<Vec<_>>().join(", ")),
         ("Rules", rules(explained)),
         ("Compared", compared(&explained.comparison)),

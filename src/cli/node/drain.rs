@@ -95,10 +95,7 @@ impl Args {
             );
         }
         if self.enable && self.keep_ineligible {
-            bail!(
-                "-enable can't be combined with flags configuring drain strategy\n\
-                 (-keep-ineligible)"
-            );
+            bail!("-enable can't be combined with -keep-ineligible");
         }
         Ok(())
     }
