@@ -61,9 +61,10 @@
 //!    [`RegisterJob`](commands::job::RegisterJob) answers with the event `JobRegistered`, the
 //!    evaluation in it, and the guards; or with the refusal that the caller reads.
 //! 6. [`raft`]: [`LogWriter::write`](raft::LogWriter::write) gives the bytes to openraft, which
-//!    sends them to the other servers and has them written here (7). When a majority has them (today
-//!    there is one server; see README, Status), the one applier's thread (`src/raft/state_machine.rs::advance`) decodes them
-//!    ([`drover_migrations::decode`]) and applies them (8); the answer goes back the whole way.
+//!    sends them to the other servers and has them written here (7). When a majority has them
+//!    (today there is one server; see README, Status), the one applier's thread
+//!    (`src/raft/state_machine.rs::advance`) decodes them ([`drover_migrations::decode`]) and
+//!    applies them (8); the answer goes back the whole way.
 //! 7. [`log`]: [`LogEngine::append`](log::LogEngine::append) writes and syncs them.
 //! 8. [`drover_projections`]: [`Writer::apply_each`](drover_projections::Writer::apply_each) checks
 //!    the guards, has [`dispatch`](drover_projections::apply::dispatch) write the rows
@@ -150,9 +151,9 @@
 //! | [`server`], [`agent`] | the parts put together | what they do |
 //!
 //! Imports of folders form no cycle: `cargo xtask graph` prints who imports whom, here and in
-//! `projections/src`, and `tidy` refuses a cycle. The lowest import no other; [`server`] is made of what
-//! runs in a server, what is offered to others ([`endpoints`], [`http`]) works on it, and [`agent`]
-//! puts all together.
+//! `projections/src`, and `tidy` refuses a cycle. The lowest import no other; [`server`] is
+//! made of what runs in a server, what is offered to others ([`endpoints`], [`http`]) works on it,
+//! and [`agent`] puts all together.
 //!
 //! # Invariants
 //!

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use super::cgroup::{self, Parents};
 use super::files::{ExecSpec, RunDir, read_json};
-use super::tree::SWEEP;
+use super::tree::PAUSE;
 
 /// How many times groups that do not get empty are killed and removed.
 const ATTEMPTS: usize = 250;
@@ -87,7 +87,7 @@ pub(crate) fn sweep(runs: &Path, parents: &Parents) -> io::Result<usize> {
         if lost.iter().all(|group| !group.exists()) {
             break;
         }
-        std::thread::sleep(SWEEP);
+        std::thread::sleep(PAUSE);
     }
     Ok(lost.len())
 }

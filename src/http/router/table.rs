@@ -1,6 +1,6 @@
-//! The route table, third part: cluster, agents, clients, history, volumes; and [`all`], which joins
-//! the three parts. Each names paths, their methods, what they require of the caller and their
-//! handlers, and nothing else.
+//! The route table, third part: cluster, agents, clients, history, volumes; and [`all`], which
+//! joins the three parts. Each names paths, their methods, what they require of the caller and
+//! their handlers, and nothing else.
 
 use drover_projections::Table as _;
 use drover_projections::tables::root_keys::RootKeys;

@@ -56,8 +56,8 @@ impl Job {
         self.kind().is_some_and(JobType::is_batch)
     }
 
-    /// Nothing of it runs or is to run, as its status says; registering it again or a new evaluation
-    /// revives it.
+    /// Nothing of it runs or is to run, as its status says; registering it again or a new
+    /// evaluation revives it.
     #[must_use]
     pub fn is_dead(&self) -> bool {
         self.status == status::job::DEAD
