@@ -61,9 +61,10 @@
 //!    [`RegisterJob`](commands::job::RegisterJob) answers with the event `JobRegistered`, the
 //!    evaluation in it, and the guards; or with the refusal that the caller reads.
 //! 6. [`raft`]: [`LogWriter::write`](raft::LogWriter::write) gives the bytes to openraft, which
-//!    sends them to the other servers and has them written here (7). When a majority has them, the
-//!    one applier's thread (`src/raft/state_machine.rs::advance`) decodes them
-//!    ([`drover_migrations::decode`]) and applies them (8); the answer goes back the whole way.
+//!    sends them to the other servers and has them written here (7). When a majority has them
+//!    (today there is one server; see README, Status), the one applier's thread
+//!    (`src/raft/state_machine.rs::advance`) decodes them ([`drover_migrations::decode`]) and
+//!    applies them (8); the answer goes back the whole way.
 //! 7. [`log`]: [`LogEngine::append`](log::LogEngine::append) writes and syncs them.
 //! 8. [`drover_projections`]: [`Writer::apply_each`](drover_projections::Writer::apply_each) checks
 //!    the guards, has [`dispatch`](drover_projections::apply::dispatch) write the rows
@@ -119,7 +120,7 @@
 //! | [`reactors`] | what follows from what happened | who requested it |
 //! | [`scheduler`] | where allocations go; pure | async, clocks, I/O |
 //! | [`scheduling_view`] | what the scheduler reads: tables and cluster of one index | who plans |
-//! | [`http`] | routes, parameters, answers | how rows are stored |
+//! | [`http`] | routes, parameters, answers | how rows are encoded |
 //! | [`jobspec`] | HCL and JSON to jobs | servers |
 //! | [`client`] | tasks on this machine, their journal | projections |
 //! | [`acl`] | policies to what they allow; pure | tables, callers, clocks |
@@ -151,11 +152,10 @@
 //! | [`log::atomic_file`] | small files, replaced whole or not at all | what is in them |
 //! | [`server`], [`agent`] | the parts put together | what they do |
 //!
-//! No two folders know each other, whatever the way round, at any depth and also by way of single
-//! files: `cargo xtask graph` prints who knows whom, here and in `projections/src`, and `tidy`
-//! refuses a circle. Below are those that know nobody; [`server`] is made of what runs in a server,
-//! what is offered to others ([`endpoints`], [`http`]) works on it, and [`agent`] puts all
-//! together.
+//! Imports of folders form no cycle, at any depth and also by way of single files: `cargo xtask
+//! graph` prints who imports whom, here and in `projections/src`, and `tidy` refuses a cycle. The
+//! lowest import no other; [`server`] is made of what runs in a server, what is offered to others
+//! ([`endpoints`], [`http`]) works on it, and [`agent`] puts all together.
 //!
 //! # Invariants
 //!

@@ -309,7 +309,7 @@ impl Field {
     }
 }
 
-/// A name without the mark of those that are words of the language.
+/// A name without the `r#` of those that are words of the language.
 const fn plain(name: &'static str) -> &'static str {
     match name.as_bytes() {
         [b'r', b'#', rest @ ..] => match std::str::from_utf8(rest) {

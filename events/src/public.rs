@@ -1,12 +1,12 @@
-//! Sensitive fields that one reader is shown in clear, by their names.
+//! Fields that are shown as a keyed hash, and to one reader in clear, by their names.
 //!
-//! What is sensitive to one reader is what another needs: each destination may name such fields. A
+//! What is hidden from one reader is what another needs: each destination may name such fields. A
 //! name is checked against the [classes](crate::class) of fields; secrets are never shown.
 
 use crate::class;
 use crate::mask::Place;
 
-/// Sensitive fields that are shown in clear.
+/// Fields of the hashed [classes](crate::class::Class::is_hashed) that are shown in clear.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PublicFields(Vec<PublicField>);
 
@@ -22,7 +22,7 @@ impl PublicFields {
     /// key.
     ///
     /// # Errors
-    /// A name that is no sensitive field's, with those there are.
+    /// A name that is no hashed field's, with those there are.
     pub fn read(names: &[String]) -> Result<Self, String> {
         let fields = names.iter().map(|name| PublicField::read(name));
         fields.collect::<Result<_, _>>().map(Self)
@@ -52,8 +52,8 @@ impl PublicField {
                 let mut listed: Vec<String> = named.collect();
                 listed.sort_unstable();
                 Err(format!(
-                    "{name:?} is no sensitive field; those are {}, and with a key of a map in \
-                     them, as Task.Config.image",
+                    "{name:?} is not shown as a keyed hash; fields that are: {}, and with a key of \
+                     a map in them, as Task.Config.image",
                     listed.join(", ")
                 ))
             }

@@ -75,7 +75,7 @@ pub use lists::{List, ListSnapshot};
 pub use outcome::{Applied, Outcome, Refused, Rejection, Reply, VarOutcome};
 pub use past::prune::Pruned;
 pub use position::Position;
-pub use read::kept::{RejectedEvents, kept_outcomes};
+pub use read::rejections::{RejectedEvents, rejected_events};
 pub use scan::{Prefix, Scan};
 pub use store::projections::{Projections, Stats};
 pub use store::switch::{Former, Unswitched};

@@ -22,7 +22,7 @@ const WRITE: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 /// The files by which an agent's directory is known. Not `log`: many directories have one that are
 /// no agent's.
-const MARKS: &[&str] = &["node-id", "projections", "client-id", "secret-id"];
+const AGENT_FILES: &[&str] = &["node-id", "projections", "client-id", "secret-id"];
 /// What an agent makes in the directories of its server and of its client. What is not whole yet
 /// has `.tmp` behind its name.
 const OWN_NAMES: &[&str] = &[
@@ -194,16 +194,18 @@ impl DataDir {
             let (found, _) = beneath::entries_where(dir, 1, wanted)?;
             Ok(found.into_iter().next().map(|(name, _)| name))
         };
-        // An agent that ran here has left its marks among what others have here.
+        // An agent that ran here has left its files among what others have here.
         if let Some(name) = one(&|name: &[u8]| is_file(name) && !is_agents(name))? {
             let why = format!("it has files that are no agent's ({name:?}): {ELSEWHERE}");
             return Ok(Some(why));
         }
-        let is_mark = |name: &[u8]| MARKS.iter().any(|mark| mark.as_bytes() == name);
-        Ok(match one(&is_file)?.is_some() && one(&is_mark)?.is_none() {
-            true => Some(format!("it has files, and none of an agent: {ELSEWHERE}")),
-            false => None,
-        })
+        let is_agent_file = |name: &[u8]| AGENT_FILES.iter().any(|one| one.as_bytes() == name);
+        Ok(
+            match one(&is_file)?.is_some() && one(&is_agent_file)?.is_none() {
+                true => Some(format!("it has files, and none of an agent: {ELSEWHERE}")),
+                false => None,
+            },
+        )
     }
 
     /// Whether a directory lies in the data directory.

@@ -95,7 +95,7 @@ pub(super) fn short(id: &str, verbose: bool) -> String {
     }
 }
 
-/// The mark of an event that changed nothing, and why.
+/// The text for an event that changed nothing, and why.
 pub(super) fn refused(reason: &str) -> String {
     format!("REFUSED: {reason}")
 }

@@ -132,13 +132,13 @@ impl Printer<'_> {
     fn node(&self, raw: Json, head: &str, rest: &str) {
         let (node, children) = TraceNode::reported(raw);
         let (index, kind) = (node.index, &node.kind);
-        let mark = if self.focus.contains(&index) { "*" } else { "" };
+        let star = if self.focus.contains(&index) { "*" } else { "" };
         let when = match node.elapsed {
             0 if rest.is_empty() => time(node.time),
             elapsed => format!("+{}", span(elapsed)),
         };
         let by = who(node.actor.as_ref());
-        let mut line = format!("{head}{index}{mark}  {when}  {kind}  by {by}");
+        let mut line = format!("{head}{index}{star}  {when}  {kind}  by {by}");
         if !node.refused.is_empty() {
             line += &format!("  {}", refused(&node.refused));
         }

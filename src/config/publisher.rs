@@ -1,4 +1,6 @@
 //! The `event_publisher` block: where every event is published beside the API.
+//!
+//! How a field is read (`=> set`, `block`, `maybe`) is in `kinds.rs`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,8 +19,8 @@ settings! {
 /// The settings of the publisher of events.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EventPublisherConfig {
-    /// The address of an agent that CloudEvents name for their schemas, `https://host` for example;
-    /// empty means this agent's own.
+    /// The agent that serves the schemas to which CloudEvents refer (`dataschema`), as
+    /// `https://host`; empty means this agent.
     pub schemas: String => set,
     /// What CloudEvents of the HTTP API's stream show.
     pub http: HttpEventsConfig => block,
@@ -31,8 +33,8 @@ settings! {
 /// The `event_publisher.http` block.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HttpEventsConfig {
-    /// Sensitive fields that CloudEvents show in clear, `Job.Meta` or `Task.Config.image` for
-    /// example.
+    /// Fields that CloudEvents otherwise show as a keyed hash, to be shown in clear: `Job.Meta` or
+    /// `Task.Config.image` for example.
     pub public_fields: Vec<String> => set,
 }
 }
@@ -46,7 +48,7 @@ pub struct KafkaConfig {
     /// The topic; with `topic_per_stream` what the names of the topics begin with.
     pub topic: String = "drover.events".into() => set,
     /// A topic for every topic of the event stream (`<topic>.Job`, …); an event that changes
-    /// objects of several is in each of them once.
+    /// objects of several topics is a message in each of those.
     pub topic_per_stream: bool => set,
     /// Whether an event that holds many objects is a message for each of them.
     pub split: bool = true => set,
@@ -55,7 +57,8 @@ pub struct KafkaConfig {
     pub format: String = "json".into() => set,
     /// How integers beyond 2^53 are written: `plain`, or `strings`.
     pub numbers: String = "plain".into() => set,
-    /// Sensitive fields that are shown in clear, `Job.Meta` or `Task.Config.image` for example.
+    /// Fields that are otherwise shown as a keyed hash, to be shown in clear: `Job.Meta` or
+    /// `Task.Config.image` for example.
     pub public_fields: Vec<String> => set,
     /// Create topics that are missing.
     pub create_topics: bool = true => set,
@@ -63,7 +66,8 @@ pub struct KafkaConfig {
     pub retention: Duration = Duration::ZERO => set,
     /// Partitions of topics that are created; with one the whole topic is in the log's order.
     pub partitions: u32 = 1 => set,
-    /// Where the position is kept; empty means `<topic>.cursor`. It must be compacted.
+    /// The topic that keeps how far the log is published; empty means `<topic>.cursor`. It must be
+    /// compacted.
     pub cursor_topic: String => set,
     /// What fences a former leader; empty means `drover-<id of the cluster>`.
     pub transactional_id: String => set,
@@ -77,7 +81,8 @@ pub struct KafkaConfig {
     pub namespaces: Vec<String> => set,
     /// Only events of these topics of the event stream; empty means all.
     pub topics: Vec<String> => set,
-    /// What becomes of refused events, which changed nothing: `omit` or `mark`.
+    /// What becomes of events that were refused when they were applied, and so changed nothing.
+    /// `omit`: they are not published; `mark`: published with `Outcome` "refused".
     pub rejected: String = "omit".into() => set,
     /// What becomes of events beyond `max_message_bytes`: `mark` or `stop`.
     pub oversized: String = "mark".into() => set,
@@ -144,8 +149,8 @@ pub const SECURITY_PROTOCOL: &str = "security.protocol";
 /// Its property for how the name of a broker is checked.
 pub const VERIFY_HOSTNAME: &str = "ssl.endpoint.identification.algorithm";
 
-/// Properties that follow from other settings, with the setting to use instead; without one they
-/// are what the guarantees rest on.
+/// Properties that drover sets itself: each with the setting it follows from, or with none where
+/// the publisher's guarantees need the value it has.
 const OWN: [(&str, &str); 12] = [
     ("bootstrap.servers", "brokers"),
     ("metadata.broker.list", "brokers"),
@@ -446,7 +451,7 @@ mod tests {
             "start: \"yesterday\"",
             "format: \"avro\" is not one of json, cloudevents, cloudevents-binary",
             "numbers: \"text\" is not one of plain, strings",
-            "public_fields: \"Node.SecretID\" is no sensitive field",
+            "public_fields: \"Node.SecretID\" is not shown as a keyed hash",
             "batch_events: 0",
             "timeout: 1ms",
             "properties: acks",

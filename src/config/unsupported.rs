@@ -22,7 +22,7 @@ pub struct Unsupported {
     pub advice: &'static str,
 }
 
-/// Of whatever only another edition of Nomad's has.
+/// Of whatever only Nomad Enterprise has.
 pub(super) const ENTERPRISE: &str = "it belongs to an edition that drover is not";
 
 /// All of them: what is declared unsupported, sorted.

@@ -54,6 +54,7 @@ pub(super) async fn client_allocs(
         if !woken {
             break;
         }
+        // Many nodes may be woken by one plan: they are answered a few at a time.
         let placing = || endpoints.server.is_placing();
         endpoints.pace.turn(placing).await;
         let before = allocs;
@@ -95,7 +96,7 @@ async fn read(view: View, node: &str) -> Result<(u64, BTreeMap<String, u64>), Re
         let mut out = BTreeMap::new();
         let mut cursor =
             view.index_cursor::<AllocsByNode>(&Scan::with_key_prefix::<Id>(node.as_str()));
-        // Every node queries it, and most have few of many: no more of a row is decoded.
+        // Called by every node, often: only id and modify index are decoded of each row.
         while let Some(AllocVersion { alloc }) = cursor.next_part()? {
             out.insert(alloc.id, alloc.alloc_modify_index);
         }

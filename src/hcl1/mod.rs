@@ -397,17 +397,17 @@ impl Parser<'_> {
         if indented {
             self.next();
         }
-        let mark = self.raw_line().trim().to_owned();
-        if mark.is_empty() {
+        let delimiter = self.raw_line().trim().to_owned();
+        if delimiter.is_empty() {
             return self.fail("a heredoc needs a name after `<<`");
         }
         let mut lines = Vec::new();
         loop {
             if self.peek().is_none() {
-                return self.fail(format!("heredoc {mark} not terminated"));
+                return self.fail(format!("heredoc {delimiter} not terminated"));
             }
             let line = self.raw_line();
-            if line.trim() == mark {
+            if line.trim() == delimiter {
                 break;
             }
             lines.push(line);

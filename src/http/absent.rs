@@ -1,5 +1,7 @@
-//! What this version has none of: another edition's routes, and operations that come later. Writes
-//! are refused in words, so that no caller takes silence for success.
+//! Routes that this version does not have: Nomad Enterprise's, and operations that are not built.
+//! All their methods answer 501, the latter with what to do instead, so that no caller takes
+//! silence for success. Lists of auth methods and binding rules are empty, and there is neither a
+//! license nor an OIDC issuer.
 
 use super::answer::{Answer, JSON};
 use super::front::Read;
@@ -13,7 +15,7 @@ pub(super) fn empty(read: &Read<'_>, table: u16) -> Result<Answer, Refusal> {
     Ok(Answer::of(JSON, "[]".to_owned()).at(read.view.last_changed_at(table)))
 }
 
-/// A route of another edition.
+/// A route of Nomad Enterprise, by any method.
 pub(super) async fn enterprise(_write: Write) -> Result<Answer, Refusal> {
     let text = "Nomad Enterprise only endpoint";
     Err(Refusal::new(Code::NotImplemented, text))
@@ -29,8 +31,8 @@ pub(super) fn openid(_read: &Read<'_>) -> Result<Answer, Refusal> {
     Err(Refusal::not_found("OIDC Discovery endpoint disabled"))
 }
 
-/// An operation of Nomad's that this version has not, and what to do instead.
-pub(super) async fn later(write: Write, advice: &'static str) -> Result<Answer, Refusal> {
+/// An operation of Nomad's that is not built, by any method, and what to do instead.
+pub(super) async fn not_built(write: Write, advice: &'static str) -> Result<Answer, Refusal> {
     let (method, path) = (&write.request.method, &write.request.path);
     Err(unsupported(&format!("{method} {path} is"), advice))
 }
@@ -41,7 +43,7 @@ pub(super) fn unsupported(what: &str, advice: &str) -> Refusal {
     Refusal::new(Code::NotImplemented, text)
 }
 
-/// Where servers of a client are named.
+/// What to do instead of naming the servers of a client.
 pub(super) const SERVERS: &str =
     "the servers of a client are in its configuration (client.servers), which is read at its start";
 
@@ -52,8 +54,8 @@ const SCHEDULERS: &str = "how many schedulers there are is in the configuration 
      (server.num_schedulers); \
      GET /v1/agent/self shows it";
 
-/// Routes of Nomad's that this version has not, and what to do instead.
-pub(super) const LATER: [(&str, &str); 12] = [
+/// Routes of Nomad's that are not built, and what to do instead.
+pub(super) const NOT_BUILT: [(&str, &str); 12] = [
     ("/v1/client/identity", NO_IDENTITY),
     ("/v1/client/identity/renew", NO_IDENTITY),
     ("/v1/agent/join", ONE_SERVER),

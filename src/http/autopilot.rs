@@ -48,7 +48,7 @@ pub(super) async fn configure(write: Write) -> Result<Answer, Refusal> {
     Answer::json(&!matches!(done.reply, Reply::Cas(false)))
 }
 
-/// What belongs to another edition is refused, as it is in a configuration.
+/// What belongs to Nomad Enterprise is refused, as it is in a configuration.
 fn check(config: &AutopilotConfiguration) -> Result<(), Refusal> {
     for (name, wanted) in [
         ("EnableRedundancyZones", config.enable_redundancy_zones),

@@ -348,7 +348,9 @@ impl Late {
     }
 }
 
-/// A request that may do what it requests: the gate alone makes one.
+/// A request that may do what it requests: the gate alone makes one. Its handler may submit
+/// commands and call clients; every request has one that is no plain read of the tables, a `GET`
+/// that a client answers too. The right to change something is [`Right::Write`].
 #[derive(Clone)]
 pub(super) struct Write(FrontCall);
 

@@ -1,5 +1,5 @@
 //! Takes a job out of the body of a request, as far as jobs have such fields: what is unknown is
-//! skipped over and never built but for a mark that it is there, and a job of too many parts is
+//! skipped over and never built but for a note that it is there, and a job of too many parts is
 //! refused while it is read. A body of some megabytes could be made into thirty times as much
 //! otherwise.
 
@@ -75,7 +75,7 @@ impl<'de> Deserialize<'de> for ParsedJob {
     fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
         let left = Left {
             parts: Cell::new(MOST_PARTS),
-            marks: Cell::new(Unknown::MOST),
+            unknown: Cell::new(Unknown::MOST),
         };
         let job = JobPart {
             what: What::Object(Job::SHAPE),
@@ -88,8 +88,8 @@ impl<'de> Deserialize<'de> for ParsedJob {
 /// What may still be built.
 struct Left {
     parts: Cell<usize>,
-    /// Marks of unknown fields.
-    marks: Cell<usize>,
+    /// How many unknown fields may still be noted.
+    unknown: Cell<usize>,
 }
 
 /// What a value should be, and so how much of it is built.
@@ -210,9 +210,9 @@ impl<'de> Visitor<'de> for JobPart<'_> {
                 What::Object(shape) => match shape.json(&key) {
                     Some(field) => field.kind.into(),
                     None => {
-                        let marks = self.left.marks.get();
-                        if map.next_value::<Says>()?.0 && marks > 0 {
-                            self.left.marks.set(marks - 1);
+                        let unknown = self.left.unknown.get();
+                        if map.next_value::<Says>()?.0 && unknown > 0 {
+                            self.left.unknown.set(unknown - 1);
                             out.insert(key, Json::Bool(true));
                         }
                         continue;

@@ -51,7 +51,7 @@ enum Mode {
     Code(BracketLevel),
     /// A quoted string.
     Quoted,
-    /// A heredoc whose mark is the text of this range.
+    /// A heredoc whose delimiter is the text of this range.
     Heredoc(usize, usize),
     /// A template that ends with the text.
     Template,
@@ -113,8 +113,8 @@ impl Scan<'_> {
             },
             Some(Mode::Quoted) => return Ok(self.quoted(at)),
             Some(Mode::Heredoc(start, end)) => {
-                let mark = *start..*end;
-                return Ok(self.heredoc(at, mark));
+                let delimiter = *start..*end;
+                return Ok(self.heredoc(at, delimiter));
             }
             Some(Mode::Template) => return Ok(self.template(at)),
             None => return Ok(self.text.len()),
@@ -134,9 +134,9 @@ impl Scan<'_> {
                 let start = at + 2 + usize::from(self.byte(at + 2) == b'-');
                 let end = line_end(self.text, start);
                 if end > start {
-                    // Trimmed once: each line of the text is compared with the mark.
-                    let mark = self.text[start..end].trim_ascii_end().len();
-                    self.stack.push(Mode::Heredoc(start, start + mark));
+                    // Trimmed once: each line of the text is compared with it.
+                    let length = self.text[start..end].trim_ascii_end().len();
+                    self.stack.push(Mode::Heredoc(start, start + length));
                     // What ends the line is looked at: the next one may be the last already.
                     return end;
                 }
@@ -185,19 +185,20 @@ impl Scan<'_> {
         at + 1
     }
 
-    /// The mark ends a heredoc at the beginning of a line, whatever comes behind it.
-    fn heredoc(&mut self, at: usize, mark: Range<usize>) -> usize {
+    /// The delimiter ends a heredoc at the beginning of a line, whatever comes behind it.
+    fn heredoc(&mut self, at: usize, delimiter: Range<usize>) -> usize {
         if self.text[at] != b'\n' {
             return self.template(at);
         }
         let blank = |byte: &&u8| matches!(**byte, b' ' | b'\t');
         let start = at + 1 + self.text[at + 1..].iter().take_while(blank).count();
-        let mark = &self.text[mark];
+        let delimiter = &self.text[delimiter];
         let in_name = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
         let goes_on = |byte: u8| in_name(byte) || !byte.is_ascii();
-        if self.text[start..].starts_with(mark) && !goes_on(self.byte(start + mark.len())) {
+        if self.text[start..].starts_with(delimiter) && !goes_on(self.byte(start + delimiter.len()))
+        {
             self.close();
-            return start + mark.len();
+            return start + delimiter.len();
         }
         at + 1
     }

@@ -86,10 +86,10 @@ impl Writer {
         loop {
             let result = match self.take() {
                 BatchEnd::Jobs(jobs) => self.write_batch(jobs),
-                BatchEnd::Idle => self.mark(),
+                BatchEnd::Idle => self.write_mark(),
                 BatchEnd::Closed => {
                     if !self.marked || self.new_commit().is_some() {
-                        let _ = self.mark();
+                        let _ = self.write_mark();
                     }
                     return;
                 }
@@ -235,7 +235,7 @@ impl Writer {
         }
     }
 
-    fn mark(&mut self) -> Result<(), LogError> {
+    fn write_mark(&mut self) -> Result<(), LogError> {
         self.local(Record::Mark, 0, &[]);
         match self.flush() {
             Err(e) if e.is_full() => {

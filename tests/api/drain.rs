@@ -191,7 +191,8 @@ fn the_command_follows_a_drain_to_its_end() {
     let moved = wait_allocs(&mut http, "web", &["running"]);
     let moved = moved[0]["ID"].as_str().expect("an id");
     register(&mut http, &sleeper("each", "system", 1));
-    wait_allocs(&mut http, "each", &["running"]);
+    let stays = wait_allocs(&mut http, "each", &["running"]);
+    let stays = stays[0]["ID"].as_str().expect("an id");
     let node = node_id(&mut http);
     let drained = cli(
         &running,
@@ -217,7 +218,7 @@ fn the_command_follows_a_drain_to_its_end() {
         format!("Alloc \"{moved}\" draining"),
         format!("Alloc \"{moved}\" status running -> complete"),
         format!("Drain complete for node {node}"),
-        format!("All allocations on node \"{node}\" have stopped"),
+        format!("1 allocation on node \"{node}\" not stopped: {stays}"),
     ] {
         let at = rest.find(&wanted);
         let at = at.unwrap_or_else(|| panic!("{wanted} is not where it belongs in\n{lines}"));

@@ -1,4 +1,5 @@
-//! Go durations: text such as `1h30m`, and the fields that are text on the wire.
+//! How durations are written in JSON: as Go's text, `1h30m`, or as a number. In MessagePack always
+//! nanoseconds.
 
 use std::fmt;
 
@@ -12,7 +13,7 @@ pub use crate::duration::format as format_duration;
 pub(super) const PATTERN: &str = "^-?([0-9.]+(h|m|s|ms|\u{b5}s|ns))+$";
 
 /// Reads a Go duration (`-1.5h`, `300ms`, `1h15m30.918s`, `0`) as nanoseconds; `None` if it is not
-/// one. For the reason use [`crate::duration::parse`].
+/// one. [`crate::duration::parse`] says why it is not.
 #[must_use]
 pub fn parse_duration(text: &str) -> Option<i64> {
     crate::duration::parse(text).ok()
@@ -98,17 +99,17 @@ macro_rules! duration_type {
 }
 
 duration_type!(
-    /// Nanoseconds; text on output (`0s` when zero), text or a number on input.
+    /// Nanoseconds. JSON: text on output (`0s` when zero), text or a number on input.
     DurationText,
     |nanos| Some(format_duration(nanos))
 );
 duration_type!(
-    /// Nanoseconds; text on output (`""` when zero), text or a number on input.
+    /// Nanoseconds. JSON: text on output (`""` when zero), text or a number on input.
     DurationTextOrEmpty,
     |nanos| Some(if nanos == 0 { String::new() } else { format_duration(nanos) })
 );
 duration_type!(
-    /// Nanoseconds; a number on output, text or a number on input.
+    /// Nanoseconds. JSON: a number on output, text or a number on input.
     DurationNanos,
     |_nanos| None
 );

@@ -119,7 +119,7 @@ impl Effects {
     /// Writes everything gathered.
     pub(super) fn write_gathered(self, txn: &mut Txn<'_>, ctx: &Ctx) -> Result<(), Refused> {
         for (name, effect) in &self.specs {
-            spec::count(txn, name, effect.count, effect.live)?;
+            spec::add_counts(txn, name, effect.count, effect.live)?;
         }
         for (node, delta) in &self.nodes {
             usage::apply(txn, ctx, node, delta)?;

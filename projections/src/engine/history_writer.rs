@@ -1,5 +1,5 @@
-//! What an event did to rows, as it is reported to what writes history. The layers know what ended
-//! and what changed; how that is kept, and whether it is, they do not.
+//! What an event did to rows, as the layers report it to what records history. Whether and how
+//! that is kept they do not know.
 
 use crate::engine::table::{IndexEntry, StreamKey};
 
@@ -31,12 +31,13 @@ pub(crate) struct Changed<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) namespace: &'a str,
     pub(crate) deleted: bool,
-    /// Whether a rule deleted it: one of many, which make one change together.
+    /// Deleted by an event that names a rule (a filter) and not each row: recorded once per table
+    /// and namespace.
     pub(crate) by_rule: bool,
     /// How it appears on the stream; none where it does not.
     pub(crate) stream: Option<StreamKey<'a>>,
-    /// Which filter keys no index of the table answers.
+    /// Positions in `stream.filter_keys` that get a posting (`Table::POSTED`).
     pub(crate) posted: &'static [usize],
     /// A row beside another one of the same stream key: not published twice.
-    pub(crate) side: bool,
+    pub(crate) beside_another: bool,
 }

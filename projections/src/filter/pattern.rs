@@ -118,7 +118,7 @@ impl Rewriter {
                 write!(self.out, "\\{c}").unwrap_or_default();
             }
             '0'..='7' => return self.octal(c),
-            c if c.is_ascii() && !c.is_ascii_alphanumeric() => self.mark(c),
+            c if c.is_ascii() && !c.is_ascii_alphanumeric() => self.punctuation(c),
             c => return Err(format!("invalid escape sequence: `\\{c}`")),
         }
         Ok(())
@@ -142,8 +142,8 @@ impl Rewriter {
         Ok(())
     }
 
-    /// A mark that stands for itself.
-    fn mark(&mut self, c: char) {
+    /// A character that stands for itself.
+    fn punctuation(&mut self, c: char) {
         if c.is_ascii_punctuation() {
             self.out.push_str(&regex::escape(&c.to_string()));
         } else {
@@ -220,7 +220,7 @@ impl Rewriter {
                 '\\' => self.escape(true)?,
                 '[' if self.peek() == Some(':') => self.named_class(),
                 '[' => self.out.push_str("\\["),
-                '&' | '~' => self.mark(c),
+                '&' | '~' => self.punctuation(c),
                 '-' if first || self.peek() == Some(']') => self.out.push_str("\\-"),
                 '-' if self.peek() == Some('-') => {
                     return Err("invalid character class range".to_owned());

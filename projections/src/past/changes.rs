@@ -78,7 +78,7 @@ struct ChangeRecord {
     table: u16,
     operation: Operation,
     topic: Option<Topic>,
-    side: bool,
+    beside_another: bool,
     bytes: std::ops::Range<usize>,
     stream_key: std::ops::Range<usize>,
 }
@@ -91,7 +91,7 @@ pub(crate) struct Recording<'a, 's> {
     pub(crate) namespace: &'a str,
     pub(crate) stream: Option<&'a StreamKey<'s>>,
     /// A row beside another one of the same stream key: not published twice.
-    pub(crate) side: bool,
+    pub(crate) beside_another: bool,
 }
 
 impl ChangeList {
@@ -129,7 +129,7 @@ impl ChangeList {
             table: what.table,
             operation: what.operation,
             topic: what.stream.map(|stream| stream.topic),
-            side: what.side,
+            beside_another: what.beside_another,
             bytes: start..out.len(),
             stream_key: stream_start..stream_end,
         });
@@ -161,7 +161,7 @@ impl ChangeList {
                 key: &[],
                 namespace: &namespace,
                 stream: stream.as_ref(),
-                side: false,
+                beside_another: false,
             };
             self.add(bytes, &what);
             if let Some(topic) = topic {
@@ -186,9 +186,9 @@ impl ChangeList {
     }
 
     fn is_shadowed(&self, record: &ChangeRecord, bytes: &[u8]) -> bool {
-        record.side
+        record.beside_another
             && self.records.iter().any(|other| {
-                !other.side
+                !other.beside_another
                     && other.topic == record.topic
                     && bytes[other.stream_key.clone()] == bytes[record.stream_key.clone()]
             })

@@ -3,8 +3,8 @@
 //! **What it is.** Views ([`view`]) with their cursors over rows, parts of rows ([`part`]) and
 //! changes ([`change_cursor`]); what audits and operators read of tables by number ([`trail`],
 //! [`inspect`]); pages ([`page`]); lists that are kept rendered ([`lists`]) and caches that follow
-//! what changes ([`followed`]); and the outcomes of a database that another process writes
-//! ([`kept`]).
+//! what changes ([`followed`]); and the rejected events of a database that another
+//! process may have open ([`rejections`]).
 //!
 //! **What it must not know.** Nothing is written here. No table of drover's, so no query over one
 //! (`query`), and no holder of the database: lists and followers are handed a view, or the way to
@@ -18,12 +18,12 @@
 pub mod change_cursor;
 pub mod followed;
 pub mod inspect;
-pub(crate) mod kept;
 pub mod lists;
 #[cfg(test)]
 mod lists_test;
 pub mod page;
 mod part;
+pub(crate) mod rejections;
 pub mod trail;
 #[cfg(test)]
 mod trail_test;

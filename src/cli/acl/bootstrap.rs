@@ -20,13 +20,13 @@ pub(in crate::cli) struct Args {
     format: Format,
     /// A file with the secret the token is to have, a UUID; - reads standard input
     #[arg(value_name = "PATH")]
-    secret: Option<String>,
+    secret_file: Option<String>,
 }
 
 /// Makes the first management token.
 pub(super) async fn run(args: Args, out: &Out) -> Result<u8> {
     args.format.check()?;
-    let body = match &args.secret {
+    let body = match &args.secret_file {
         Some(path) => json!({ "BootstrapSecret": source(path)?.trim() }),
         None => json!({}),
     };

@@ -16,8 +16,8 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::cmp::Ordering;
 
-/// How many nodes of a search are shown without `-verbose`.
-const NODES: usize = 20;
+/// How many rows of each table are shown without `-verbose`.
+const ROWS: usize = 20;
 
 /// Flags of `eval explain`.
 #[derive(Debug, clap::Args)]
@@ -38,7 +38,8 @@ pub(in crate::cli) struct Args {
     format: Format,
     /// The evaluation's id or a prefix of it
     evaluation: String,
-    /// The decision that was made from the state at this index; the last one with a plan without
+    /// Explain the decision made from the state at this index (default: the last one that made a
+    /// plan, or the last)
     #[arg(long, value_name = "INDEX")]
     snapshot: Option<u64>,
     /// Show every node, and full ids
@@ -104,23 +105,24 @@ async fn absent(client: &Client, id: &str, missing: anyhow::Error) -> anyhow::Er
 
 fn head(explained: &Explanation, verbose: bool) -> Vec<(&'static str, String)> {
     let decision = &explained.decision;
+    let decided_at = decision.now;
     let indexes = explained.indexes.iter().map(u64::to_string);
-    let others = explained.decisions.iter();
-    let others = others.map(|decision| decision.snapshot_index.to_string());
-    let others: Vec<String> = others.collect();
+    let decided_from = explained.decisions.iter();
+    let decided_from = decided_from.map(|decision| decision.snapshot_index.to_string());
+    let decided_from: Vec<String> = decided_from.collect();
     let mut rows = vec![
         ("Evaluation", short(&explained.eval_id, verbose)),
         ("Job", explained.job_id.clone()),
         ("Triggered By", explained.triggered_by.clone()),
         ("Status", explained.status.clone()),
         ("Decided From", format!("index {}", decision.snapshot_index)),
-        ("Decided At", time(decision.now)),
+        ("Decided At", time(decided_at)),
         ("Committed As", indexes.collect::<Vec<_>>().join(", ")),
         ("Rules", rules(explained)),
         ("Compared", compared(&explained.comparison)),
     ];
-    if others.len() > 1 {
-        rows.push(("Decisions From", others.join(", ")));
+    if decided_from.len() > 1 {
+        rows.push(("Decisions From", decided_from.join(", ")));
     }
     rows
 }
@@ -162,7 +164,7 @@ fn show_group(group: &GroupExplained, verbose: bool, out: &Out) {
         let mut table = ColumnTable::new(["Allocation", "Name", "Node ID", "Node Name"]);
         for placed in placements
             .iter()
-            .take(if verbose { usize::MAX } else { NODES })
+            .take(if verbose { usize::MAX } else { ROWS })
         {
             table.row([
                 short(&placed.alloc_id, verbose),
@@ -199,27 +201,27 @@ fn show_search(ordinal: usize, search: &SearchExplained, verbose: bool, out: &Ou
         let rank = |node: &NodeExplained| (is_chosen(node), node.score);
         rank(b).partial_cmp(&rank(a)).unwrap_or(Ordering::Equal)
     });
-    let (came, all) = (search.nodes_evaluated, nodes.len());
+    let (reached, all) = (search.nodes_evaluated, nodes.len());
     out.line(&format!(
-        "Search {ordinal}: came to {came} of {}",
+        "Search {ordinal}: reached {reached} of {}",
         counted(all, "node")
     ));
     let mut table = ColumnTable::new(["Node ID", "Name", "Score", "Parts or reason", "Outcome"]);
-    for node in nodes.iter().take(if verbose { usize::MAX } else { NODES }) {
+    for node in nodes.iter().take(if verbose { usize::MAX } else { ROWS }) {
         table.row([
             short(&node.node_id, verbose),
             node.node_name.clone(),
             node.score
                 .map_or_else(|| "-".to_owned(), |score| format!("{score:.4}")),
             score_or_reason(node),
-            mark(node, is_chosen(node)).to_owned(),
+            outcome(node, is_chosen(node)).to_owned(),
         ]);
     }
     out.line(&table.to_string());
     rest(all, "node", verbose, out);
 }
 
-fn mark(node: &NodeExplained, chosen: bool) -> &'static str {
+fn outcome(node: &NodeExplained, chosen: bool) -> &'static str {
     match (chosen, node.reached, node.score.is_none()) {
         (true, ..) => "chosen",
         (false, false, false) => "not reached",
@@ -237,10 +239,10 @@ fn score_or_reason(node: &NodeExplained) -> String {
 }
 
 fn rest(all: usize, what: &str, verbose: bool, out: &Out) {
-    if !verbose && all > NODES {
+    if !verbose && all > ROWS {
         out.line(&format!(
             "and {}; -verbose shows all",
-            counted(all - NODES, &format!("more {what}"))
+            counted(all - ROWS, &format!("more {what}"))
         ));
     }
 }
@@ -252,7 +254,7 @@ fn show_stops(explained: &Explanation, verbose: bool, out: &Out) {
     }
     out.head("Stopped");
     let mut table = ColumnTable::new(["Allocation", "Name", "Node ID", "Reason"]);
-    for stop in stops.iter().take(if verbose { usize::MAX } else { NODES }) {
+    for stop in stops.iter().take(if verbose { usize::MAX } else { ROWS }) {
         table.row([
             short(&stop.alloc_id, verbose),
             stop.name.clone(),

@@ -268,11 +268,11 @@ async fn children(
     table.row(counts.map(|count| count.to_string()));
     out.head("Children Job Summary");
     out.line(&table.to_string());
-    let (title, mark) = match job.is_periodic() {
+    let (title, infix) = match job.is_periodic() {
         false => ("Dispatched Jobs", "/dispatch-"),
         true => ("Previously Launched Jobs", "/periodic-"),
     };
-    let prefix = format!("{}{mark}", job.id);
+    let prefix = format!("{}{infix}", job.id);
     let query = [scope[0], ("prefix", prefix.as_str())];
     let jobs: Vec<JobListStub> = client.fetch("/v1/jobs", &query).await?;
     let mut table = ColumnTable::new(["ID", "Status"]);
@@ -283,7 +283,7 @@ async fn children(
     if table.is_empty() {
         out.line(&format!(
             "No instances of {} job found",
-            if mark.contains("dispatch") {
+            if infix.contains("dispatch") {
                 "dispatched"
             } else {
                 "periodic"

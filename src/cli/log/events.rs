@@ -251,7 +251,7 @@ fn table(rows: &[Recorded], known: Option<&Outcomes>) -> String {
     table.to_string()
 }
 
-/// What became of an event, with the mark that the audit trail has for a refused one.
+/// What became of an event, a refused one in the words of the audit trail.
 fn became(outcome: Option<RecordedOutcome<'_>>) -> String {
     match outcome {
         Some(RecordedOutcome::Rejected(reason)) => refused(reason),

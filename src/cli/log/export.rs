@@ -83,8 +83,8 @@ pub(in crate::cli) struct ExportArgs {
     /// Write integers beyond 2^53 as texts, for readers with doubles (JavaScript, jq)
     #[arg(long)]
     strings: bool,
-    /// Show sensitive values of this field in clear, Task.Config.image or Job.Meta for example; may
-    /// be repeated
+    /// Show this field in clear, not as a keyed hash, Task.Config.image or Job.Meta for example;
+    /// may be repeated
     #[arg(long = "public", value_name = "FIELD", conflicts_with = "clear")]
     public: Vec<String>,
     /// Do not say what became of the events

@@ -5,7 +5,7 @@ use crate::cli::client::{Client, Stream};
 use crate::cli::conn::Conn;
 use crate::cli::node::named;
 use crate::cli::out::Out;
-use crate::cli::show::{now, pretty, time};
+use crate::cli::show::{counted, now, pretty, time};
 use crate::cli::stream::EventFrame;
 use crate::http::answers::NodeDrainUpdateResponse;
 use crate::jobspec::duration;
@@ -65,13 +65,13 @@ pub(in crate::cli) struct Args {
     /// Answer yes to every question
     #[arg(long)]
     yes: bool,
-    /// Print the API's answer as JSON and do not watch
+    /// With -enable or -disable: print the API's answer as JSON and do not watch
     #[arg(long)]
     json: bool,
     /// A message that says why, kept with the drain
     #[arg(short = 'm', value_name = "MESSAGE")]
     message: Option<String>,
-    /// Kept with the drain; may be given several times
+    /// An entry that is kept with the drain; may be given several times
     #[arg(long, value_name = "KEY=VALUE")]
     meta: Vec<String>,
 }
@@ -95,16 +95,13 @@ impl Args {
             );
         }
         if self.enable && self.keep_ineligible {
-            bail!(
-                "-enable can't be combined with flags configuring drain strategy\n\
-                 (-keep-ineligible)"
-            );
+            bail!("-enable can't be combined with -keep-ineligible");
         }
         Ok(())
     }
 
-    /// How long, nanoseconds; -1: no time at all, 0: any time.
-    fn time(&self) -> Result<i64> {
+    /// The drain's deadline in nanoseconds; -1: stop everything at once, 0: no deadline.
+    fn deadline(&self) -> Result<i64> {
         if self.force {
             return Ok(-1);
         }
@@ -141,7 +138,7 @@ impl Args {
 
     fn body(&self, id: &str) -> Result<Json> {
         let spec = if self.enable {
-            json!({ "Deadline": self.time()?, "IgnoreSystemJobs": self.ignore_system })
+            json!({ "Deadline": self.deadline()?, "IgnoreSystemJobs": self.ignore_system })
         } else {
             Json::Null
         };
@@ -221,6 +218,19 @@ async fn watch_only(client: &Client, id: &str, out: &Out) -> Result<u8> {
     Watch::new(client, out, id, strategy.ignore_system_jobs)
         .follow(node.modify_index)
         .await
+}
+
+/// What a drain that is complete left: it may have left out allocations of system jobs, and it ends
+/// some time after its deadline whatever still runs.
+fn remaining(node: &str, running: &[String]) -> String {
+    if running.is_empty() {
+        return format!("All allocations on node {node:?} have stopped");
+    }
+    let count = counted(running.len(), "allocation");
+    format!(
+        "{count} on node {node:?} not stopped: {}",
+        running.join(", ")
+    )
 }
 
 fn say(out: &Out, text: &str) {
@@ -309,7 +319,7 @@ impl<'a> Watch<'a> {
         let of_node = format!("Allocation.NodeID == \"{}\"", self.id);
         let mut allocs = self.stream("Allocation", &of_node, from).await?;
         let mut nodes = self.stream(&format!("Node:{}", self.id), "", from).await?;
-        self.before(from).await?;
+        self.note_initial(from).await?;
         let end = loop {
             let frame = tokio::select! {
                 frame = allocs.frame() => frame?,
@@ -325,19 +335,17 @@ impl<'a> Watch<'a> {
         match end {
             End::Cancelled => self.say(&format!("Drain canceled for node {}", self.id)),
             End::Complete => {
-                self.rest().await?;
+                let running = self.rest().await?;
                 self.say(&format!("Drain complete for node {}", self.id));
-                self.say(&format!(
-                    "All allocations on node {:?} have stopped",
-                    self.id
-                ));
+                self.say(&remaining(&self.id, &running));
             }
         }
         Ok(0)
     }
 
-    /// What is there, and of that what has not changed since the drain began.
-    async fn before(&mut self, from: u64) -> Result<()> {
+    /// Notes, before the first event, which allocations are system jobs' and the status of those
+    /// not modified since `from`.
+    async fn note_initial(&mut self, from: u64) -> Result<()> {
         for alloc in self.allocs().await? {
             if is_system(&alloc) {
                 self.system.insert(alloc.id.clone());
@@ -356,12 +364,17 @@ impl<'a> Watch<'a> {
         allocs.context("Error querying allocations")
     }
 
-    /// What ended in the same moment as the drain, and is on its way on the other stream.
-    async fn rest(&mut self) -> Result<()> {
+    /// Prints what ended in the same moment as the drain, which the other stream has yet to send.
+    /// The ids of the allocations that have not stopped.
+    async fn rest(&mut self) -> Result<Vec<String>> {
+        let mut running = Vec::new();
         for alloc in self.allocs().await? {
             self.report_alloc(&alloc);
+            if !AllocStatus::of(&alloc).ended() {
+                running.push(alloc.id);
+            }
         }
-        Ok(())
+        Ok(running)
     }
 
     fn report(&mut self, frame: EventFrame) -> Option<End> {
@@ -420,5 +433,22 @@ impl<'a> Watch<'a> {
             self.say(&format!("Node {:?} is down", self.id));
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_complete_drain_names_what_has_not_stopped() {
+        let ids = ["a".to_owned(), "b".to_owned()];
+        for (running, wanted) in [
+            (0, "All allocations on node \"n\" have stopped"),
+            (1, "1 allocation on node \"n\" not stopped: a"),
+            (2, "2 allocations on node \"n\" not stopped: a, b"),
+        ] {
+            assert_eq!(remaining("n", &ids[..running]), wanted);
+        }
     }
 }

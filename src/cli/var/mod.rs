@@ -20,7 +20,7 @@ pub(super) enum Verb {
     List(read::ListArgs),
     /// Write an example of a specification
     Init(init::Args),
-    /// Delete a variable for good
+    /// Delete a variable; its past stays readable with -at
     Purge(read::PurgeArgs),
 }
 

@@ -5,8 +5,8 @@
 //! it reports into the node, `hook` gives devices to tasks.
 //!
 //! Invariants:
-//! - No two processes of one plugin run: a process that is to be started has a mark of its own in
-//!   the journal before it is, and the process that has the mark of a former run is ended first.
+//! - No two processes of one plugin run: a process that is to be started has an id of its own in
+//!   the journal before it is, and processes with the id of a former run are ended first.
 //! - A plugin that died takes no device with it: they stay known, unhealthy, until it is back.
 //!   Those of a former agent's plugin stay what they were until it answered this one, or did not.
 
@@ -52,8 +52,9 @@ const END: Duration = Duration::from_secs(1);
 /// What the journal keeps of a plugin.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct JournaledPlugin {
-    /// The mark of its last process.
-    mark: String,
+    /// The id of its last run, which is in the environment of that run's processes.
+    #[serde(rename = "mark")]
+    run_id: String,
     groups: Vec<NodeDeviceResource>,
 }
 
@@ -298,7 +299,7 @@ mod tests {
             ..NodeDeviceResource::default()
         };
         let known = JournaledPlugin {
-            mark: String::new(),
+            run_id: String::new(),
             groups: vec![group],
         };
         for name in ["gpu", "gpu-1.1"] {

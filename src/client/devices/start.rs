@@ -17,36 +17,36 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::proc::{self, Group};
 use drover_config::PluginConfig;
 
-/// The variable that holds the mark of a run.
-pub(super) const MARK: &str = "DROVER_PLUGIN_RUN";
+/// The environment variable by which a plugin's processes are found again: the id of their run.
+pub(super) const RUN_ID: &str = "DROVER_PLUGIN_RUN";
 /// How long a plugin may take until it says where it listens.
 const HANDSHAKE: Duration = Duration::from_secs(60);
 /// The longest line that is taken in, bytes.
 const LINE: u64 = 64 << 10;
 /// How long a file that is just being written is left alone.
 const BUSY: Duration = Duration::from_millis(50);
-/// How often it is looked whether what was killed is gone, and how long between.
+/// How many times killed processes are checked to be gone, and how long it waits between.
 const LOOKS: usize = 500;
 const BETWEEN: Duration = Duration::from_millis(10);
 
 /// A process; dropped, it ends with all that it started.
 pub(super) struct Started {
     child: Child,
-    /// Ends them.
+    /// Ends all of its process group when dropped.
     _group: Group,
     stdout: Option<BufReader<ChildStdout>>,
-    /// Listens to what it says.
-    heard: Vec<AbortOnDropHandle<()>>,
+    /// The tasks that put its output into the agent's log.
+    log_tasks: Vec<AbortOnDropHandle<()>>,
     name: String,
 }
 
 impl Started {
-    /// Starts a file with the mark of its run.
+    /// Starts a file, with the id of its run in its environment.
     pub(super) async fn begin(
         (name, file): (&str, &Path),
         config: &PluginConfig,
         env: &BTreeMap<String, String>,
-        mark: &str,
+        run_id: &str,
     ) -> Result<Self, String> {
         let mut command = Command::new(file);
         command
@@ -55,7 +55,7 @@ impl Started {
             .envs(env)
             .envs([COOKIE, VERSIONS])
             .envs(PORTS)
-            .env(MARK, mark)
+            .env(RUN_ID, run_id)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -70,13 +70,13 @@ impl Started {
         };
         let group = Group::of(&child);
         let stdout = child.stdout.take().map(BufReader::new);
-        let complaints = child.stderr.take().map(BufReader::new);
-        let heard = complaints.map(|from| logged(name.to_owned(), from));
+        let stderr = child.stderr.take().map(BufReader::new);
+        let log_tasks = stderr.map(|from| logged(name.to_owned(), from));
         Ok(Self {
             child,
             _group: group,
             stdout,
-            heard: heard.into_iter().collect(),
+            log_tasks: log_tasks.into_iter().collect(),
             name: name.to_owned(),
         })
     }
@@ -88,7 +88,7 @@ impl Started {
         let late = |_| format!("it did not report within {HANDSHAKE:?} where it listens");
         let first_line = timeout(HANDSHAKE, line(&mut stdout)).await.map_err(late)?;
         let address = handshake::parse(&first_line.ok_or_else(ended)?)?;
-        self.heard.push(logged(self.name.clone(), stdout));
+        self.log_tasks.push(logged(self.name.clone(), stdout));
         Ok(address)
     }
 
@@ -123,14 +123,14 @@ fn logged(
     }))
 }
 
-/// Ends whatever has a mark, and waits until it is gone.
+/// Ends the processes of a run, and waits until they are gone.
 ///
 /// # Errors
-/// It does not go.
-pub(super) async fn end_marked(mark: &str) -> Result<(), String> {
+/// They do not end.
+pub(super) async fn end_run(run_id: &str) -> Result<(), String> {
     for _ in 0..LOOKS {
-        let mark = mark.to_owned();
-        let killed = tokio::task::spawn_blocking(move || kill_marked(&mark)).await;
+        let run_id = run_id.to_owned();
+        let killed = tokio::task::spawn_blocking(move || kill_run(&run_id)).await;
         match killed.map_err(|error| error.to_string())? {
             0 => return Ok(()),
             _ => sleep(BETWEEN).await,
@@ -139,14 +139,15 @@ pub(super) async fn end_marked(mark: &str) -> Result<(), String> {
     Err("a former process of it does not end".to_owned())
 }
 
-/// Kills all that have a mark; how many there were.
-fn kill_marked(mark: &str) -> usize {
-    let wanted = format!("{MARK}={mark}");
+/// Kills the processes of a run; how many there were.
+fn kill_run(run_id: &str) -> usize {
+    let wanted = format!("{RUN_ID}={run_id}");
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let mut count = 0;
     for pid in pids {
-        // Looked at before its environment: what is killed is what was looked at.
+        // The start time is read first: if the pid is reused after that, `signal` does not hit the
+        // new process.
         let Some(found) = proc::stat(pid).filter(|found| found.state != 'Z') else {
             continue;
         };

@@ -10,7 +10,7 @@ use drover_plugins::{Plugin, schema};
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
-use super::start::{Started, end_marked};
+use super::start::{Started, end_run};
 use super::{Devices, END, JournaledPlugin, describe, key};
 
 /// The first wait after a process that ended, and the longest.
@@ -97,9 +97,9 @@ impl Devices {
     }
 
     async fn try_run(&self, name: &str, file: &Path) -> Result<std::convert::Infallible, Over> {
-        let mark = self.marked(name).await?;
+        let run_id = self.new_run(name).await?;
         let config: PluginConfig = self.configs.get(name).cloned().unwrap_or_default();
-        let mut started = Started::begin((name, file), &config, &self.env, &mark).await?;
+        let mut started = Started::begin((name, file), &config, &self.env, &run_id).await?;
         let address = started.address().await?;
         let plugin = Plugin::at(address);
         let info = plugin.info().await?;
@@ -136,7 +136,7 @@ impl Devices {
             };
             let groups = describe::groups(message)?;
             let kept = JournaledPlugin {
-                mark: mark.clone(),
+                run_id: run_id.clone(),
                 groups,
             };
             self.keep_known(name, kept, Some(&plugin)).await?;
@@ -168,19 +168,19 @@ impl Devices {
         }
     }
 
-    /// Ends what is left of former processes of a plugin, and gives the next one a mark.
-    async fn marked(&self, name: &str) -> Result<String, String> {
+    /// Ends what is left of former processes of a plugin, and gives the next run an id.
+    async fn new_run(&self, name: &str) -> Result<String, String> {
         let mut kept = {
             let mut known = self.known.lock();
             known.entry(name.to_owned()).or_default().kept.clone()
         };
-        if !kept.mark.is_empty() {
-            end_marked(&kept.mark).await?;
+        if !kept.run_id.is_empty() {
+            end_run(&kept.run_id).await?;
         }
-        let mark = uuid::Uuid::new_v4().to_string();
-        kept.mark.clone_from(&mark);
+        let run_id = uuid::Uuid::new_v4().to_string();
+        kept.run_id.clone_from(&run_id);
         self.keep_known(name, kept, None).await?;
-        Ok(mark)
+        Ok(run_id)
     }
 
     /// Knows this of a plugin, and remembers it.
@@ -236,9 +236,9 @@ impl Devices {
     /// Knows nothing of a plugin any more, and ends what is left of it.
     pub(super) async fn forget(&self, name: &str) {
         let known = self.known.lock().remove(name);
-        let mark = known.map(|known| known.kept.mark).unwrap_or_default();
-        if !mark.is_empty()
-            && let Err(why) = end_marked(&mark).await
+        let run_id = known.map(|known| known.kept.run_id).unwrap_or_default();
+        if !run_id.is_empty()
+            && let Err(why) = end_run(&run_id).await
         {
             tracing::warn!(plugin = name, "{why}");
         }

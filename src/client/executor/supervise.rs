@@ -22,7 +22,7 @@ use super::keyring;
 use super::output::Output;
 use super::rotate::Rotator;
 use super::spawn::{self, SpawnTarget};
-use super::tree::{SWEEP, kill_below};
+use super::tree::{PAUSE, kill_below};
 use super::world::World;
 use crate::isolation::TaskLimits;
 use crate::proc;
@@ -135,7 +135,7 @@ fn record(dir: &RunDir, exit: &ExitRecord) -> io::Result<()> {
     loop {
         match write_json(&dir.exit(), exit) {
             Err(e) if e.kind() == io::ErrorKind::StorageFull && Instant::now() < until => {
-                std::thread::sleep(SWEEP);
+                std::thread::sleep(PAUSE);
             }
             other => return other,
         }
@@ -272,7 +272,7 @@ impl Following {
     fn end_all(&mut self) {
         while self.reap() {
             self.kill_tree();
-            std::thread::sleep(SWEEP);
+            std::thread::sleep(PAUSE);
         }
         self.groups.leave();
     }
@@ -284,10 +284,10 @@ impl Following {
         fds.extend(self.guests.fds());
         let now = Instant::now();
         let wait = if until.is_some() {
-            Some(SWEEP)
+            Some(PAUSE)
         } else {
             let due = self.kill_at.into_iter().chain(self.guests.due()).min();
-            due.map(|at| at.saturating_duration_since(now).max(SWEEP))
+            due.map(|at| at.saturating_duration_since(now).max(PAUSE))
         };
         let timeout = wait.map_or(PollTimeout::NONE, |d| {
             PollTimeout::try_from(d.as_millis()).unwrap_or(PollTimeout::MAX)

@@ -1,9 +1,9 @@
-//! Control groups that runs left behind which no agent knows any more: their directories are gone,
-//! so nothing would ever find their processes again, or remove the groups.
+//! Removes control groups whose run directory is gone (a run: one start of a task), and ends what
+//! runs in them: nothing else would ever find those processes again.
 //!
-//! Several agents may keep their groups in one place. Each has a mark in the names of its own, made
-//! of where it keeps its runs and of what it keeps there, and touches no others: agents in
-//! containers may keep theirs at one path, each in files of its own.
+//! Agents may share a parent group, and in containers even the path of their runs directory. Each
+//! puts a tag into its groups' names, a hash of its runs directory's path and of a random id in
+//! that directory, and touches no groups without it.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -12,34 +12,34 @@ use std::path::{Path, PathBuf};
 
 use super::cgroup::{self, Parents};
 use super::files::{ExecSpec, RunDir, read_json};
-use super::tree::SWEEP;
+use super::tree::PAUSE;
 
-/// How often a group is looked at that does not get empty.
+/// How many times groups that do not get empty are killed and removed.
 const ATTEMPTS: usize = 250;
-/// What distinguishes an agent's directory of runs from another one of the same path.
-const OWN: &str = ".mark";
+/// The file with the random id of a runs directory, which another one of the same path has not.
+const ID_FILE: &str = ".mark";
 
-/// What the names of an agent's groups have in common: of the directory of its runs.
-fn mark(runs: &Path) -> io::Result<String> {
+/// What the names of an agent's groups have in common, a hash of its runs directory's path and id.
+fn name_tag(runs: &Path) -> io::Result<String> {
     // FNV-1a: the same for the same directory, for ever.
     let path = runs.as_os_str().as_encoded_bytes();
-    let own = own(runs)?;
-    let bytes = path.iter().chain(own.as_bytes());
+    let id = directory_id(runs)?;
+    let bytes = path.iter().chain(id.as_bytes());
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     });
     Ok(format!(".{hash:016x}-"))
 }
 
-/// What a directory of runs keeps for its mark; made by the first caller that needs it.
-fn own(runs: &Path) -> io::Result<String> {
-    let file = runs.join(OWN);
+/// The random id in a runs directory; made by the first caller that needs it.
+fn directory_id(runs: &Path) -> io::Result<String> {
+    let file = runs.join(ID_FILE);
     match fs::read_to_string(&file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         found => return found,
     }
     let random = uuid::Uuid::new_v4().simple().to_string();
-    let draft = runs.join(format!("{OWN}-{random}"));
+    let draft = runs.join(format!("{ID_FILE}-{random}"));
     let mut written = File::create_new(&draft)?;
     written.write_all(random.as_bytes())?;
     written.sync_all()?;
@@ -55,29 +55,29 @@ fn own(runs: &Path) -> io::Result<String> {
 /// A new name for the groups of a run.
 pub(crate) fn name(runs: &Path, alloc: &str) -> String {
     let random = uuid::Uuid::new_v4();
-    // What has no mark is not swept, and can run all the same.
-    let mark = mark(runs).unwrap_or_else(|error| {
+    // Groups without the tag are not swept; the run can start all the same.
+    let tag = name_tag(runs).unwrap_or_else(|error| {
         tracing::warn!(
-            "groups of {alloc} have no mark: {}: {error}",
+            "control groups of {alloc} will not be removed if its run is lost: {}: {error}",
             runs.display()
         );
         ".".to_owned()
     });
-    format!("{alloc}{mark}{}", random.simple())
+    format!("{alloc}{tag}{}", random.simple())
 }
 
 /// Ends what runs in groups of this agent that no run has, and removes them; how many there were.
-/// No run is in the way that begins meanwhile: its specification is there before its groups are.
-/// What cannot be read may be a run's.
+/// A run that starts meanwhile is safe: its spec is written before its groups exist, and groups are
+/// listed before specs are read. A group of an allocation with a spec that cannot be read stays.
 ///
 /// # Errors
 /// It cannot be seen which runs there are.
 pub(crate) fn sweep(runs: &Path, parents: &Parents) -> io::Result<usize> {
-    let mark = mark(runs)?;
+    let tag = name_tag(runs)?;
     let all = parents.unified.iter().chain(parents.v1.values());
-    let found: Vec<PathBuf> = all.flat_map(|parent| ours(parent, &mark)).collect();
+    let found: Vec<PathBuf> = all.flat_map(|parent| ours(parent, &tag)).collect();
     let known = KnownRuns::of(runs)?;
-    let lost = found.into_iter().filter(|group| !known.has(group, &mark));
+    let lost = found.into_iter().filter(|group| !known.has(group, &tag));
     let lost: Vec<PathBuf> = lost.collect();
     for _ in 0..ATTEMPTS {
         for group in lost.iter().filter(|group| group.exists()) {
@@ -87,17 +87,17 @@ pub(crate) fn sweep(runs: &Path, parents: &Parents) -> io::Result<usize> {
         if lost.iter().all(|group| !group.exists()) {
             break;
         }
-        std::thread::sleep(SWEEP);
+        std::thread::sleep(PAUSE);
     }
     Ok(lost.len())
 }
 
-/// The groups below a place whose names have the mark.
-fn ours(parent: &Path, mark: &str) -> Vec<PathBuf> {
+/// The groups directly below a parent group whose names have the tag.
+fn ours(parent: &Path, tag: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
     let is_ours = |entry: &fs::DirEntry| {
         let is_dir = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        is_dir && entry.file_name().to_string_lossy().contains(mark)
+        is_dir && entry.file_name().to_string_lossy().contains(tag)
     };
     entries.filter(is_ours).map(|entry| entry.path()).collect()
 }
@@ -133,15 +133,15 @@ impl KnownRuns {
         Ok(())
     }
 
-    fn has(&self, group: &Path, mark: &str) -> bool {
+    fn has(&self, group: &Path, tag: &str) -> bool {
         let name = group.file_name().unwrap_or_default().to_string_lossy();
-        let alloc = name.split(mark).next().unwrap_or_default();
+        let alloc = name.split(tag).next().unwrap_or_default();
         self.groups.contains(group) || self.unread.contains(alloc)
     }
 }
 
-/// What the runs were started with that are recorded; what cannot be read is left out, and nothing
-/// else of its allocation.
+/// The specs of all runs that have a directory. One that cannot be read is left out, but not the
+/// others of its allocation.
 pub(crate) fn recorded(runs: &Path) -> Vec<ExecSpec> {
     let below = |path: PathBuf| below(&path).unwrap_or_default();
     let tasks = below(runs.to_owned()).into_iter().flat_map(below);
@@ -228,16 +228,16 @@ mod tests {
     }
 
     #[test]
-    fn two_agents_with_one_path_have_marks_of_their_own() {
+    fn two_agents_with_one_path_have_tags_of_their_own() {
         let tmp = tempfile::tempdir().unwrap();
         let runs = tmp.path().join("tasks");
         fs::create_dir(&runs).unwrap();
-        let first = mark(&runs).unwrap();
-        assert_eq!(mark(&runs).unwrap(), first);
+        let first = name_tag(&runs).unwrap();
+        assert_eq!(name_tag(&runs).unwrap(), first);
         assert!(name(&runs, "a1").starts_with(&format!("a1{first}")));
         fs::rename(&runs, tmp.path().join("elsewhere")).unwrap();
         fs::create_dir(&runs).unwrap();
-        assert_ne!(mark(&runs).unwrap(), first);
+        assert_ne!(name_tag(&runs).unwrap(), first);
         assert_eq!(fs::read_dir(&runs).unwrap().count(), 1);
     }
 }

@@ -11,7 +11,7 @@ use crate::proc::{self, ProcStat};
 /// How often a tree is looked at again for processes that were made meanwhile.
 const PASSES: usize = 50;
 /// The pause between two attempts.
-pub(super) const SWEEP: Duration = Duration::from_millis(20);
+pub(super) const PAUSE: Duration = Duration::from_millis(20);
 /// How often a tree is killed that does not end, by a process that is not its reaper.
 const ATTEMPTS: usize = 250;
 
@@ -61,7 +61,7 @@ pub(super) fn end(executor: i32, start: u64, groups: &Groups) {
         if !proc::is_alive(executor, start) || kill_below(executor) == 0 {
             break;
         }
-        std::thread::sleep(SWEEP);
+        std::thread::sleep(PAUSE);
     }
     proc::signal(executor, start, Signal::KILL);
 }

@@ -1,6 +1,5 @@
-//! TLS to services whose pages are looked at. Their certificates are signed by an authority that
-//! this machine trusts, and are for the address that is called, unless a check says not to look
-//! (`tls_skip_verify`).
+//! TLS for HTTPS health checks of services. The certificate must be signed by an authority that
+//! this machine trusts and be for the address called, unless the check has `tls_skip_verify`.
 
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
@@ -16,23 +15,24 @@ use tokio_rustls::client::TlsStream;
 use drover_error::chain;
 use drover_net::tls::{Trusted, client, explain, system_roots};
 
-/// The protocol in which services are called.
+/// The protocol of the checks, offered in the handshake (ALPN).
 const PROTOCOL: &[u8] = b"http/1.1";
-/// How long the authorities of a machine are taken for what they were: they are files, and change.
+/// How long the system's root certificates are not read again: they are files, and change.
 const FRESH: Duration = Duration::from_secs(300);
 
-/// What a caller does about certificates; or why that is not known, in words.
+/// A TLS configuration, or in words why there is none.
 type Config = Result<Arc<ClientConfig>, String>;
 
-static VERIFYING: Machine = Machine::new();
-static TRUSTING: LazyLock<Config> = LazyLock::new(|| config(Trusted::Anybody));
+static VERIFYING: SystemTrust = SystemTrust::new();
+static UNVERIFIED: LazyLock<Config> = LazyLock::new(|| config(Trusted::Anybody));
 
 fn config(trusted: Trusted) -> Config {
     client(trusted, None, PROTOCOL).map_err(|error| chain(&error))
 }
 
-/// The trust in the authorities of this machine.
-struct Machine(Mutex<Authorities>);
+/// The TLS configuration made of the system's root certificates, which are read again after
+/// [`FRESH`].
+struct SystemTrust(Mutex<Authorities>);
 
 /// The authorities of a machine, and when the reading of them began.
 struct Authorities {
@@ -41,7 +41,7 @@ struct Authorities {
     reading: Option<(Instant, JoinHandle<Config>)>,
 }
 
-impl Machine {
+impl SystemTrust {
     const fn new() -> Self {
         Self(Mutex::const_new(Authorities {
             known: None,
@@ -89,7 +89,7 @@ pub(super) async fn shake(
     skip_verify: bool,
 ) -> Result<TlsStream<TcpStream>, String> {
     let config = match skip_verify {
-        true => TRUSTING.clone(),
+        true => UNVERIFIED.clone(),
         false => VERIFYING.config(Instant::now(), system_roots).await,
     };
     shake_as(config?, stream, host).await
@@ -260,21 +260,21 @@ mod tests {
             RootCertStore::empty()
         }
         let began = Instant::now();
-        let machine = || {
-            let machine = Machine::new();
+        let system = || {
+            let system = SystemTrust::new();
             let held = GATE.lock();
             // The caller is gone before it is there.
-            assert!(machine.config(began, read).now_or_never().is_none());
+            assert!(system.config(began, read).now_or_never().is_none());
             drop(held);
-            machine
+            system
         };
         let soon = FRESH - Duration::from_secs(1);
-        let one = machine();
+        let one = system();
         one.config(began + soon, read).await.expect("trusts");
         assert_eq!(READS.load(Ordering::SeqCst), 1, "it waits for the same");
         one.config(began + FRESH, read).await.expect("trusts");
         assert_eq!(READS.load(Ordering::SeqCst), 2, "it is too old by then");
-        let other = machine();
+        let other = system();
         other.config(began + FRESH, read).await.expect("trusts");
         assert_eq!(READS.load(Ordering::SeqCst), 4, "so is this");
     }
@@ -286,9 +286,9 @@ mod tests {
             READ_ON.get_or_init(|| thread::current().id());
             RootCertStore::empty()
         }
-        let machine = Machine::new();
+        let system = SystemTrust::new();
         let began = Instant::now();
-        let at = |after: Duration| machine.config(began + after, read);
+        let at = |after: Duration| system.config(began + after, read);
         let first = at(Duration::ZERO).await.expect("a configuration");
         let soon = at(FRESH - Duration::from_secs(1)).await;
         let later = at(FRESH).await.expect("a configuration");

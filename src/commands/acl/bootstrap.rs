@@ -8,7 +8,7 @@ use drover_projections::View;
 use drover_projections::tables::cluster_meta::ClusterMetaTable;
 
 use super::require_acl_support;
-use super::token::{MANAGEMENT, seal};
+use super::token::{MANAGEMENT, set_content_hash};
 use crate::{Command, Decision, Stamp};
 
 /// The first management token is made: once, and again for an operator who can write the index of
@@ -46,7 +46,7 @@ impl Command for BootstrapAcl {
             policies: List::nil(),
             ..AclToken::default()
         };
-        seal(&mut token);
+        set_content_hash(&mut token);
         Ok(Decision::unguarded(AclBootstrapped {
             token: SealedToken {
                 token,

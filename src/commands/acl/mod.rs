@@ -1,5 +1,5 @@
 //! Commands about policies, tokens and roles. Whether the caller may give them was checked before;
-//! the secrets they carry are sealed already.
+//! the secrets they carry are encrypted already (`SealedSecret`).
 
 mod bootstrap;
 mod one_time;

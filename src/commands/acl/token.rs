@@ -32,7 +32,7 @@ pub struct TtlBounds {
     pub max: Duration,
 }
 
-/// A token is created. Its secret is sealed before there is a command.
+/// A token is created. Its secret is encrypted before there is a command.
 #[derive(Clone, Debug)]
 pub struct CreateAclToken {
     /// The token, with an accessor made for it.
@@ -65,7 +65,7 @@ impl Command for CreateAclToken {
         if sealed_token_by_hash(view, &self.secret.hash)?.is_some() {
             return Err(Refusal::new(Code::Conflict, SECRET_TAKEN));
         }
-        seal(&mut token);
+        set_content_hash(&mut token);
         let tokens = vec![SealedToken {
             token,
             secret: self.secret.clone(),
@@ -100,7 +100,7 @@ impl Command for UpdateAclToken {
         reject_invalid("token 0", &wrong)?;
         token.expiration_time = known.token.expiration_time;
         token.expiration_ttl = known.token.expiration_ttl;
-        seal(&mut token);
+        set_content_hash(&mut token);
         let guard = view.guard::<AclTokens>(accessor)?;
         let tokens = vec![SealedToken {
             token,
@@ -232,7 +232,7 @@ fn wrong_change(known: &SealedToken, update: &UpdateAclToken) -> Vec<String> {
 }
 
 /// Gives the token its hash, and takes away what apply sets.
-pub(super) fn seal(token: &mut AclToken) {
+pub(super) fn set_content_hash(token: &mut AclToken) {
     token.create_index = 0;
     token.modify_index = 0;
     token.hash = Base64::default();

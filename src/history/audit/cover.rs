@@ -3,8 +3,8 @@
 //! The class of a field decides, as everywhere. What is configured is shown: a caller who may read
 //! of an object in the audit trail may read the object. A sensitive map's value under a name that
 //! no credential has is shown as well. A sensitive value is its hash. A secret one, and a sensitive
-//! one where nothing can be hashed, becomes a mark that differs as the values do, so that a change
-//! is seen; marks live in memory only, and [`uncover`] takes them out.
+//! one where nothing can be hashed, becomes a placeholder that differs as the values do, so that
+//! a change is seen; placeholders live in memory only, and [`uncover`] takes them out.
 
 use drover_events::class::Class;
 use drover_events::mask::{Place, Redact};
@@ -15,8 +15,8 @@ use super::address::{self, CHECKSUM, PLAIN};
 use crate::history::record::Redactor;
 use crate::history::record::redact::REDACTED;
 
-/// What a mark begins and ends with.
-const MARK: char = '\0';
+/// What a placeholder begins and ends with.
+const EDGE: char = '\0';
 /// Headers that say nothing of the caller, in small letters.
 const HEADERS: [&str; 4] = ["accept", "content-type", "host", "user-agent"];
 
@@ -30,7 +30,7 @@ impl Redact for Cover<'_> {
             Class::Public | Class::Configured => value.to_owned(),
             Class::Address => address::covered(value, &|part| self.sensitive(part)),
             Class::Sensitive => self.sensitive(value),
-            Class::Secret => mark(value),
+            Class::Secret => placeholder(value),
         }
     }
 
@@ -43,7 +43,7 @@ impl Cover<'_> {
     fn sensitive(&self, value: &str) -> String {
         match self.0.can_hash() {
             true => self.0.hash(value),
-            false => mark(value),
+            false => placeholder(value),
         }
     }
 }
@@ -63,17 +63,17 @@ fn known(field: Place, key: &str) -> Option<Class> {
     }
 }
 
-fn mark(value: &str) -> String {
-    format!("{MARK}{}{MARK}", hex::encode(Sha256::digest(value)))
+fn placeholder(value: &str) -> String {
+    format!("{EDGE}{}{EDGE}", hex::encode(Sha256::digest(value)))
 }
 
-/// The parts of a text by turns: what is in clear, and what is between the ends of a mark.
+/// The parts of a text by turns: what is in clear, and what is between the edges of a placeholder.
 fn parts(text: &str) -> impl Iterator<Item = (bool, &str)> {
     let clear = [true, false].into_iter().cycle();
-    clear.zip(text.split(MARK))
+    clear.zip(text.split(EDGE))
 }
 
-/// Whether all that a value says is covered by marks.
+/// Whether all that a value says is covered by placeholders.
 pub(super) fn is_covered(value: &Value) -> bool {
     let all = |values: &mut dyn Iterator<Item = &Value>| {
         let mut given = values.filter(|value| !is_zero(value)).peekable();
@@ -81,7 +81,7 @@ pub(super) fn is_covered(value: &Value) -> bool {
     };
     match value {
         Value::String(text) => {
-            text.contains(MARK) && parts(text).all(|(clear, part)| !clear || part.is_empty())
+            text.contains(EDGE) && parts(text).all(|(clear, part)| !clear || part.is_empty())
         }
         Value::Array(items) => all(&mut items.iter()),
         Value::Object(fields) => all(&mut fields.values()),
@@ -89,10 +89,10 @@ pub(super) fn is_covered(value: &Value) -> bool {
     }
 }
 
-/// Puts a word in the place of every mark.
+/// Puts a word in the place of every placeholder.
 pub(super) fn uncover(value: &mut Value) {
     match value {
-        Value::String(text) if text.contains(MARK) => {
+        Value::String(text) if text.contains(EDGE) => {
             let shown = parts(text).map(|(clear, part)| if clear { part } else { REDACTED });
             *text = shown.collect();
         }

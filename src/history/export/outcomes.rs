@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use drover_projections::{DatabaseOptions, Outcome as Became, Projections, kept_outcomes};
+use drover_projections::{DatabaseOptions, Outcome as Became, Projections, rejected_events};
 
 use crate::history::record::{RecordedOutcome, reason};
 use crate::history::replay::{self, ReplayError};
@@ -86,7 +86,7 @@ fn kept(tables: &Path, from: u64, last: u64) -> Option<Outcomes> {
 /// What tables have on the disk.
 fn read(tables: &Path) -> Option<Outcomes> {
     // A server may be at work there: what cannot be read now is found in the log.
-    let kept = kept_outcomes(tables).ok().flatten()?;
+    let kept = rejected_events(tables).ok().flatten()?;
     Some(Outcomes {
         from: if kept.floor == 0 { 0 } else { kept.floor + 1 },
         until: kept.upto + 1,

@@ -27,7 +27,9 @@ use serde_json::value::RawValue;
 
 use super::super::backup::save::shown;
 use super::lines::{Export, Exported};
-use super::parquet_dir::{Done, MANIFEST, MARK, UNFINISHED, clear_behind, gone_on, prepare, put};
+use super::parquet_dir::{
+    Done, MANIFEST, PROGRESS, UNFINISHED, clear_behind, gone_on, prepare, put,
+};
 use super::{ArchiveError, sync_dir};
 use crate::history::record::numbers::Numbers;
 use crate::history::record::{About, Document, RecordedOutcome, Redactor, deep};
@@ -175,7 +177,7 @@ pub fn write(
         }
     };
     before.report(&mut manifest);
-    put(dir, MARK, &manifest)?;
+    put(dir, PROGRESS, &manifest)?;
     if resume {
         clear_behind(dir, before.last)?;
     }
@@ -211,8 +213,8 @@ pub fn write(
     manifest["From"] = export.from.into();
     manifest["To"] = done.last.into();
     put(dir, MANIFEST, &manifest)?;
-    let mark = dir.join(MARK);
-    fs::remove_file(&mark).map_err(ArchiveError::file("remove", &mark))?;
+    let progress = dir.join(PROGRESS);
+    fs::remove_file(&progress).map_err(ArchiveError::file("remove", &progress))?;
     Ok(done)
 }
 
@@ -398,7 +400,7 @@ impl Days<'_> {
         sync_dir(&self.dir.join(day(today)))?;
         (self.done.last, self.done.events) = self.taken;
         self.done.report(&mut self.manifest);
-        put(self.dir, MARK, &self.manifest)
+        put(self.dir, PROGRESS, &self.manifest)
     }
 }
 

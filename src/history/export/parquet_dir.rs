@@ -14,8 +14,8 @@ use crate::log::atomic_file;
 pub(super) const UNFINISHED: &str = "parquet.tmp";
 /// What says that an export is whole.
 pub(super) const MANIFEST: &str = "export.json";
-/// What says that it is not, until it is.
-pub(super) const MARK: &str = "unfinished.json";
+/// What says that it is not yet, and how far it is.
+pub(super) const PROGRESS: &str = "unfinished.json";
 
 /// The parts of an export that are complete on the disk.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
@@ -41,8 +41,8 @@ impl Done {
 /// What an export in `dir` has done already, which must be one of this log with these flags;
 /// nothing where none was begun.
 pub(super) fn gone_on(dir: &Path, wanted: &Value) -> Result<Done, ArchiveError> {
-    // The mark is the newer one, where a kill left both.
-    let found = [MARK, MANIFEST].into_iter().map(|name| dir.join(name));
+    // The progress is the newer one, where a kill left both.
+    let found = [PROGRESS, MANIFEST].into_iter().map(|name| dir.join(name));
     let Some(path) = found.into_iter().find(|path| path.exists()) else {
         prepare(dir)?;
         return Ok(Done::default());
@@ -108,12 +108,12 @@ pub(super) fn prepare(dir: &Path) -> Result<(), ArchiveError> {
     if dir.join(MANIFEST).exists() {
         return Err(refused("holds an export already".to_owned()));
     }
-    let unfinished = dir.join(MARK).exists();
+    let unfinished = dir.join(PROGRESS).exists();
     for entry in fs::read_dir(dir).map_err(ArchiveError::file("read", dir))? {
         let path = entry.map_err(ArchiveError::file("read", dir))?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         // They are replaced, whatever a kill left of them.
-        if name.starts_with(MARK) || name.starts_with(MANIFEST) {
+        if name.starts_with(PROGRESS) || name.starts_with(MANIFEST) {
             continue;
         }
         if !unfinished || !name.starts_with("day=") {

@@ -15,7 +15,7 @@ use ed25519_dalek::{Signature, Signer as _, SigningKey, Verifier as _, Verifying
 use sha2::{Digest, Sha256};
 
 const ED25519: u8 = 1;
-const MARK: &str = "\u{2014} ";
+const LINE_START: &str = "\u{2014} ";
 
 /// Why a text is not a note, or not what it says.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -99,7 +99,7 @@ pub fn sign(text: &str, name: &str, key: &SigningKey) -> String {
     let id = NoteKey::new(name, key.verifying_key()).id();
     let signature = key.sign(text.as_bytes()).to_bytes();
     let line = STANDARD.encode([id.as_slice(), &signature].concat());
-    format!("{text}\n{MARK}{name} {line}\n")
+    format!("{text}\n{LINE_START}{name} {line}\n")
 }
 
 /// The text of a note, if the key signed it; signatures by others are ignored.
@@ -148,7 +148,7 @@ fn split(note: &str) -> Result<(&str, &str), NoteError> {
 
 fn signature(line: &str) -> Result<(&str, Vec<u8>), NoteError> {
     let form = NoteError::Form("a signature is a dash, a name and base64");
-    let rest = line.strip_prefix(MARK).ok_or(form.clone())?;
+    let rest = line.strip_prefix(LINE_START).ok_or(form.clone())?;
     let (name, encoded) = rest.split_once(' ').ok_or(form.clone())?;
     let bytes = STANDARD.decode(encoded).map_err(|_| form.clone())?;
     if bytes.len() <= 4 || name.is_empty() {

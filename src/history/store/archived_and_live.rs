@@ -180,8 +180,8 @@ impl Join<'_> {
         if let Some(server) = self.server {
             link_rest(server, self.to)?;
         }
-        let mark = log_dir.join(JOINED_MARKER);
-        fs::write(&mark, "").map_err(file("write", &mark))
+        let marker = log_dir.join(JOINED_MARKER);
+        fs::write(&marker, "").map_err(file("write", &marker))
     }
 
     /// The copies of the epoch that is meant, in the order in which they are tried.

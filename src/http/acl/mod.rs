@@ -60,7 +60,7 @@ pub(in crate::http) const SIGN_IN: [&str; 8] = [
 pub(in crate::http) async fn sign_in(write: Write) -> Result<Answer, Refusal> {
     enabled(&write.api)?;
     let advice = "PUT /v1/acl/token makes tokens, and nodes join with a secret of their own";
-    absent::later(write, advice).await
+    absent::not_built(write, advice).await
 }
 
 /// `GET /v1/acl/auth-methods`: none.

@@ -90,7 +90,7 @@ pub(super) fn watched_row(request: &Request) -> Result<SmallVec<[Interest; 2]>, 
     Ok([Interest::row::<Allocs>(id.as_str())].into_iter().collect())
 }
 
-/// The list from memory.
+/// The list from the rendered one alone, if that is ready; none where tables have to be read.
 pub(super) fn near_list(read: &Read<'_>) -> Option<Answer> {
     let query = &read.request.query;
     let plain =

@@ -162,7 +162,7 @@ pub(super) async fn allocation(late: Late) -> Result<Answer, Refusal> {
     let write =
         late.in_namespace_of(any_of, |call| namespace_of(&call.api, &id), || unknown(&id))?;
     match verb.as_str() {
-        // Schedules of tasks, which a pause overrides, are another edition's.
+        // Schedules of tasks, which a pause overrides, are Nomad Enterprise's.
         "pause" => super::absent::enterprise(write).await,
         "snapshot" => {
             let advice = "an allocation's disk does not move to another node; \

@@ -28,14 +28,15 @@ pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
     list_of(read, |_| true)
 }
 
-/// The same from memory.
+/// `GET /v1/jobs` from the rendered list alone, if that is ready; none where `list` has to read
+/// tables.
 pub(in crate::http) fn near_list(read: &Read<'_>) -> Option<Answer> {
     let plain = read.request.query.flag("meta") == Ok(false);
     let all = read.sees_all(LIST_JOBS).filter(|_| plain)?;
     ready::near::<JobList>(read, all)
 }
 
-/// A page of the jobs that a condition leaves.
+/// A page of the jobs for which `keep` is true.
 pub(in crate::http) fn list_of(
     read: &Read<'_>,
     keep: impl Fn(&Job) -> bool,
@@ -65,7 +66,8 @@ fn token(job: &Job) -> PageToken {
     PageToken::NamespaceId(job.namespace.clone(), job.id.clone())
 }
 
-/// The keys of a namespace (or all) that begin with the prefix, from the page's start on.
+/// The rows of a page from its token on: of one namespace those whose ids begin with the prefix, or
+/// all of every namespace.
 fn scan(options: &ReadOptions) -> Scan {
     let scan = match options.namespace.as_str() {
         "*" => Scan::all(),

@@ -63,7 +63,7 @@ pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
     list_of(read, |_| true)
 }
 
-/// The same from memory.
+/// The list from the rendered one alone, if that is ready; none where tables have to be read.
 pub(in crate::http) fn near_list(read: &Read<'_>) -> Option<Answer> {
     let plain = NodeFields::read(read.request).is_ok_and(|fields| fields == NodeFields::default());
     let all = read.view.all_of_route().filter(|_| plain)?;

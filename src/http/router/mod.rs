@@ -160,10 +160,10 @@ fn streamed(what: (&'static str, Somewhere)) -> MethodEntry {
     MethodEntry::of(Methods::Get, access, on(MethodFilter::GET, serve))
 }
 
-/// Some methods that this version has not, and what to do instead.
-fn later(methods: Methods, advice: &'static str) -> MethodEntry {
+/// Some methods that are not built, and what to do instead.
+fn not_built(methods: Methods, advice: &'static str) -> MethodEntry {
     body(methods, Access::Absent, move |write| {
-        absent::later(write, advice)
+        absent::not_built(write, advice)
     })
 }
 

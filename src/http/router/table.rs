@@ -1,11 +1,12 @@
-//! The route table: every path of the API, its methods, what they require of the caller and their
-//! handlers, and nothing else.
+//! The route table, third part: cluster, agents, clients, history, volumes; and [`all`], which
+//! joins the three parts. Each names paths, their methods, what they require of the caller and
+//! their handlers, and nothing else.
 
 use drover_projections::Table as _;
 use drover_projections::tables::root_keys::RootKeys;
 
 use super::Methods::{Any, Delete, Get, OnlyPost, OnlyPut, Put};
-use super::{RouteTable, body, get, late, later, objects, query, upgraded, upload, work};
+use super::{RouteTable, body, get, late, not_built, objects, query, upgraded, upload, work};
 use crate::acl::OperatorCapability::{KeyringRead, SnapshotSave};
 use crate::http::front::Watched::{History, Nothing, Now, Rows, Tables};
 use crate::http::gate::Access::{
@@ -40,7 +41,7 @@ pub(super) fn all() -> RouteTable {
         volumes,
         host_volumes,
         plugins,
-        elsewhere,
+        not_in_this_version,
     ]
     .into_iter()
     .fold(RouteTable::default(), |table, part| part(table))
@@ -121,7 +122,7 @@ fn agents(table: RouteTable) -> RouteTable {
             "/v1/agent/servers",
             [
                 get(Agent(Read), Now, agent::servers),
-                later(Put, absent::SERVERS),
+                not_built(Put, absent::SERVERS),
             ],
         )
         .route("/v1/agent/health", [get(Public, Now, agent::health)])
@@ -196,7 +197,7 @@ fn clients(table: RouteTable) -> RouteTable {
 fn history(table: RouteTable) -> RouteTable {
     let proofs = Operator(Read);
     let seen = Listed(
-        "some topic of the event stream; what by its own right",
+        "any topic of the event stream; each row by its own right",
         audit::readable,
     );
     table
@@ -412,8 +413,8 @@ fn plugins(table: RouteTable) -> RouteTable {
         )
 }
 
-/// What this version has none of, or not yet: refused in words.
-fn elsewhere(table: RouteTable) -> RouteTable {
+/// Routes that this version does not have: they say so.
+fn not_in_this_version(table: RouteTable) -> RouteTable {
     let mut table = table.route(
         "/v1/operator/license",
         [
@@ -424,13 +425,13 @@ fn elsewhere(table: RouteTable) -> RouteTable {
     for path in ENTERPRISE {
         table = table.route(path, [body(Any, Absent, absent::enterprise)]);
     }
-    for (path, advice) in absent::LATER {
-        table = table.route(path, [later(Any, advice)]);
+    for (path, advice) in absent::NOT_BUILT {
+        table = table.route(path, [not_built(Any, advice)]);
     }
     table
 }
 
-/// Routes of another edition.
+/// Routes of Nomad Enterprise.
 const ENTERPRISE: [&str; 11] = [
     "/v1/operator/utilization",
     "/v1/sentinel/policies",

@@ -33,7 +33,7 @@ pub struct Publisher {
 pub struct Shape {
     /// The keys that sensitive values are hashed with. None: nothing can be hashed.
     pub keyring: Option<Arc<Keyring>>,
-    /// Sensitive fields that are shown in clear.
+    /// Fields of the hashed classes that are shown in clear.
     pub public: PublicFields,
     /// The address of an agent, where events report their schemas to be.
     pub agent: String,

@@ -49,8 +49,8 @@ pub(super) fn read(
     let (committed, all) = (open(true)?, open(false)?);
     let deadline = Instant::now() + config.timeout;
     let (low, high) = loop {
-        let marks = committed.fetch_watermarks(&topic, 0, config.timeout);
-        let (low, stable) = marks.map_err(failed)?;
+        let watermarks = committed.fetch_watermarks(&topic, 0, config.timeout);
+        let (low, stable) = watermarks.map_err(failed)?;
         let (_, high) = all
             .fetch_watermarks(&topic, 0, config.timeout)
             .map_err(failed)?;

@@ -32,9 +32,9 @@ use crate::history::record::{
     Attributes, CloudEvent, Document, EventPart, Payload, RecordedOutcome, Redactor, reason,
 };
 
-/// What is special about a message.
+/// Why the payload of a message is not the event as it was applied: the header `mark`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mark {
+pub(super) enum MessageMark {
     /// The event was rejected: it changed nothing.
     Rejected,
     /// The event, or this piece of it, is too large: its payload is left out.
@@ -43,7 +43,7 @@ pub(super) enum Mark {
     Missed,
 }
 
-impl Mark {
+impl MessageMark {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Rejected => "refused",
@@ -227,7 +227,7 @@ impl<'a> Encoder<'a> {
         }
         let start = self.bytes.len();
         self.write(&document)?;
-        let mut mark = (document.outcome == Some("refused")).then_some(Mark::Rejected);
+        let mut mark = (document.outcome == Some("refused")).then_some(MessageMark::Rejected);
         let size = self.size(of_event.event, &document, routes, self.bytes.len() - start);
         let brief;
         let mut document = document;
@@ -237,13 +237,13 @@ impl<'a> Encoder<'a> {
             brief = Brief::of(&document);
             document = brief.marker(&document, size);
             self.write(&document)?;
-            mark = Some(Mark::Oversized);
+            mark = Some(MessageMark::Oversized);
             self.oversized += 1;
         }
         for route in routes {
             let first = self.headers.len();
             let namespace = match mark {
-                Some(Mark::Oversized) => cut(&route.namespace, BRIEF),
+                Some(MessageMark::Oversized) => cut(&route.namespace, BRIEF),
                 _ => Cow::Borrowed(route.namespace.as_str()),
             };
             self.head(of_event.event, &document, &namespace, mark);
@@ -320,7 +320,7 @@ impl<'a> Encoder<'a> {
         event: &Recorded,
         document: &Document<'_>,
         namespace: &str,
-        mark: Option<Mark>,
+        mark: Option<MessageMark>,
     ) {
         self.header("index", event.index);
         self.header("epoch", hex::encode(self.style.epoch));
@@ -405,7 +405,7 @@ impl<'a> Encoder<'a> {
         self.header("version", 1);
         self.header("time", 0);
         self.header("actor", "server");
-        self.header("mark", Mark::Missed.name());
+        self.header("mark", MessageMark::Missed.name());
         self.header("content-type", self.style.format.content_type());
         if self.style.format == Format::Bound {
             self.header("ce_specversion", "1.0");
@@ -415,7 +415,7 @@ impl<'a> Encoder<'a> {
         }
         self.messages.push(Message {
             topic: 0,
-            key: Mark::Missed.name().to_owned(),
+            key: MessageMark::Missed.name().to_owned(),
             payload: start..self.bytes.len(),
             headers: first..self.headers.len(),
             stamp: None,

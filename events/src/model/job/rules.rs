@@ -1,4 +1,4 @@
-//! What follows from a job by itself.
+//! What a specification alone says of a job, a group, a task or a volume request.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ impl Job {
         self.periodic.is_some()
     }
 
-    /// Periodic and switched on.
+    /// Periodic, enabled, not stopped and not a template: the clock launches it.
     #[must_use]
     pub fn is_periodic_active(&self) -> bool {
         self.periodic.as_ref().is_some_and(|p| p.enabled)
@@ -56,7 +56,8 @@ impl Job {
         self.kind().is_some_and(JobType::is_batch)
     }
 
-    /// Dead for good: its status says so.
+    /// Nothing of it runs or is to run, as its status says; registering it again or a new
+    /// evaluation revives it.
     #[must_use]
     pub fn is_dead(&self) -> bool {
         self.status == status::job::DEAD
@@ -86,7 +87,8 @@ impl Job {
         out
     }
 
-    /// Same specification: everything but indexes, status and version bookkeeping.
+    /// Same specification: everything but indexes, status, version bookkeeping, and when and with
+    /// which token it was submitted.
     #[must_use]
     pub fn same_spec(&self, other: &Self) -> bool {
         self.spec() == other.spec()
@@ -136,7 +138,7 @@ impl TaskGroup {
 }
 
 impl Task {
-    /// Runs beside the main tasks or before them, as its lifecycle says.
+    /// The lifecycle hook (prestart, poststart, poststop); none for a main task.
     #[must_use]
     pub fn hook(&self) -> Option<&str> {
         self.lifecycle
@@ -158,7 +160,8 @@ impl VolumeRequest {
         }
     }
 
-    /// As what a CSI volume is claimed, and how it is attached, also where neither is set.
+    /// The access mode and the attachment mode of the claim on a CSI volume; defaults where the
+    /// request gives none.
     #[must_use]
     pub fn csi_modes(&self) -> (&str, &str) {
         let access = match (self.access_mode.as_str(), self.read_only) {

@@ -55,8 +55,14 @@ pub(crate) fn resolve(txn: &mut Txn<'_>, name: &Name, alloc: &str) -> Result<Arc
     Ok(job)
 }
 
-/// Moves the counts of a specification; without an allocation it goes.
-pub(crate) fn count(txn: &mut Txn<'_>, name: &Name, count: i64, live: i64) -> Result<(), Refused> {
+/// Adds to the counts of a specification's allocations, of all and of those that live; one without
+/// an allocation is deleted.
+pub(crate) fn add_counts(
+    txn: &mut Txn<'_>,
+    name: &Name,
+    count: i64,
+    live: i64,
+) -> Result<(), Refused> {
     let known = txn.get::<AllocJobCounts>(name.key())?;
     let mut row = known.as_deref().cloned().unwrap_or_default();
     row.count = row.count.saturating_add_signed(count);

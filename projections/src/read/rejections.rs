@@ -1,4 +1,4 @@
-//! What a database on the disk says of rejected events, read beside a server that has it open.
+//! The rejected events in a database on the disk, which a running server may have open.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,10 +11,10 @@ use crate::engine::outcome::Rejection;
 use crate::engine::outcome::outcome_key;
 use crate::engine::position::{self, APPLIED, decode_position};
 
-/// The rejected events that a database knows of.
+/// The rejected events in a database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RejectedEvents {
-    /// What is kept begins behind this index.
+    /// Rejections up to this index were pruned; 0: none were.
     pub floor: u64,
     /// The last index whose outcome is on the disk.
     pub upto: u64,
@@ -22,12 +22,12 @@ pub struct RejectedEvents {
     pub rejected: BTreeMap<u64, Rejection>,
 }
 
-/// The outcomes in the database at `path`, as of its last flush; none where there is no database,
-/// or one that is damaged. Nothing is written, and a server may be running on it.
+/// The rejected events in the database at `path`, as of its last flush; none where there is no
+/// database, or one that is damaged. Nothing is written, and a server may be running on it.
 ///
 /// # Errors
 /// What is there cannot be read.
-pub fn kept_outcomes(path: &Path) -> Result<Option<RejectedEvents>, StorageError> {
+pub fn rejected_events(path: &Path) -> Result<Option<RejectedEvents>, StorageError> {
     if !path.join("CURRENT").exists() || damage_mark(path).exists() {
         return Ok(None);
     }
@@ -51,7 +51,7 @@ pub fn kept_outcomes(path: &Path) -> Result<Option<RejectedEvents>, StorageError
     let position =
         decode_position(&position).ok_or_else(|| StorageError::damaged("position", APPLIED))?;
     let floor = db.get_cf(family, position::FLOOR).map_err(failed)?;
-    let mut kept = RejectedEvents {
+    let mut events = RejectedEvents {
         floor: position::decode_floor(floor.as_deref())?,
         upto: position.index,
         rejected: BTreeMap::new(),
@@ -67,7 +67,7 @@ pub fn kept_outcomes(path: &Path) -> Result<Option<RejectedEvents>, StorageError
         let index = index.map_err(|_| StorageError::damaged("outcome", &key))?;
         let rejection = rmp_serde::from_slice(&value);
         let rejection = rejection.map_err(|_| StorageError::damaged("outcome", &key))?;
-        kept.rejected.insert(index, rejection);
+        events.rejected.insert(index, rejection);
     }
-    Ok(Some(kept))
+    Ok(Some(events))
 }
