@@ -38,7 +38,7 @@ pub use trace::{Node, Tree, trace};
 pub use trail::{Eyes, LOOKS, Sees, Trail};
 
 use crate::log::LogError;
-use drover_projections::View;
+use drover_projections::{StorageError, View};
 
 /// What was read; where it is damaged nothing, and why it cannot be read.
 fn or_why<T: Default>(found: Result<T, AuditError>) -> Result<(T, Option<String>), AuditError> {
