@@ -68,7 +68,7 @@ fn a_state_that_is_folded_and_gone_on_from_is_what_batches_give() {
     // How many rows of which digest there are in a table.
     let written = |projections: &Projections, name: &str| {
         let view = projections.view();
-        view.write_snapshot(&dir.path().join(name), 1 << 20)
+        view.write_snapshot(&dir.path().join(name), 1 << 20, &|_| Ok(()))
             .unwrap()
             .tables
     };
