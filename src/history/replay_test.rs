@@ -23,8 +23,10 @@ fn log_from_the_future(dir: &Path) -> PathBuf {
         (60_000, unknown),
     ];
     for (kind, body) in bodies {
-        log.append_one(kind, 1, body.into()).unwrap();
+        log.append_next(kind, 1, |_| body.into(), Box::new(drop))
+            .unwrap();
     }
+    log.sync().unwrap();
     log.close();
     path
 }
