@@ -390,7 +390,8 @@ proptest! {
                     .filter(|change| change.stream_keys.iter().any(|own| own == key))
                     .map(|change| change.index)
                     .collect();
-                let found = view.positions(topic, "default", key, first).unwrap();
+                let keys = [(topic, "default", key)];
+                let (found, _) = view.first_positions(&keys, first, usize::MAX).unwrap();
                 prop_assert!(found.is_superset(&given), "{topic} {key}: {given:?} in {found:?}");
                 prop_assert!(found.iter().all(|index| *index >= first));
             }
