@@ -87,7 +87,6 @@ const LISTED: &[(&str, FieldClasses)] = named![
     model::OneTimeToken,
     acl::OneTimeTokensUpserted,
     model::ParameterizedJobConfig,
-    model::Plan,
     model::Resources,
     model::ScalingEvent,
     acl::SealedSecret,

@@ -22,7 +22,7 @@ impl Structs {
             Event::deserialize_payload(*kind, &mut found).expect("any type can be read");
         }
         found.read::<model::VariableDecrypted>();
-        found.read::<model::Plan>();
+        found.read::<model::PlanAnnotations>();
         found.read::<model::JobDiff>();
         found.read::<model::CsiSnapshot>();
         found.read::<model::CsiVolumeExternalStub>();

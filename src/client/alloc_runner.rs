@@ -86,7 +86,8 @@ pub enum ControlError {
     Refused(String),
 }
 
-/// What users can request of an allocation that runs.
+/// What users can request of an allocation that runs. `alloc`, where that is done, knows `hooks`,
+/// and they know the runners of this file, which therefore may not know `alloc`.
 pub trait AllocControl: Send + Sync {
     /// Starts tasks again: one, all that run, or all that can (CL-06 to CL-08). All get the request
     /// at once; what is waited for is that each of those that ran has ended.

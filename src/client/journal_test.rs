@@ -112,8 +112,8 @@ async fn mod_16_a_disk_that_is_full_when_it_is_compacted_loses_nothing() {
     disk.set_capacity(Some(disk.used()));
     let (mut acked, mut round) = (BTreeMap::new(), 0);
     while put_all(&journal, round, &mut acked).await {
+        assert!(round < u8::MAX, "the disk never fills");
         round += 1;
-        assert!(round < 10_000, "the disk never fills");
     }
     assert!(round > 1, "it was full before anything was outdated");
     assert_eq!(journal.shared.log.bounds().0, 0);

@@ -3,7 +3,7 @@
 use drover_events::cluster::LeaderElected;
 use drover_events::gojson::{Base64, from_value};
 use drover_events::model::{
-    Deployment, DeploymentState, Namespace, NodePool, PreemptionConfig, RootKeyMeta,
+    Allocation, Deployment, DeploymentState, Namespace, NodePool, PreemptionConfig, RootKeyMeta,
     SchedulerConfiguration, VariableEncrypted,
 };
 use drover_events::plan::PlanApplied;
@@ -20,8 +20,9 @@ use super::deployment::*;
 use super::job::{RegisterJob, SetJobStability};
 use super::keyring::*;
 use super::namespace::*;
+use super::node::RegisterNode;
 use super::node_pool::*;
-use super::testing::{World, id, job};
+use super::testing::{World, alloc, id, job, node, placed};
 use super::variable::ApplyVariable;
 use super::*;
 
@@ -59,15 +60,39 @@ fn kr_08_a_command_leaves_the_active_key_and_keys_in_use() {
         force,
     };
     let text = "active root key cannot be deleted - call rotate first";
-    assert_eq!(world.refusal(&delete(true)).1, text);
+    for force in [false, true] {
+        assert_eq!(world.refusal(&delete(force)).1, text, "force: {force}");
+    }
+    let in_use = "root key in use, cannot delete";
     world.done(&variable(VarOp::Set, 0));
     world.done(&key(4));
-    assert_eq!(
-        world.refusal(&delete(false)).1,
-        "root key in use, cannot delete"
-    );
+    assert_eq!(world.refusal(&delete(false)).1, in_use, "by a variable");
+    world.done(&variable(VarOp::Delete, 0));
+    world.done(&RegisterNode {
+        node: node(10),
+        create_node_pool: false,
+    });
+    world.done(&RegisterJob {
+        job: job("web"),
+        eval_id: id(1),
+        ..Default::default()
+    });
+    let signed = Allocation {
+        signing_key_id: id(3),
+        ..alloc(42, "web", 10)
+    };
+    world.given(placed(signed, world.index));
+    assert_eq!(world.refusal(&delete(false)).1, in_use, "by an allocation");
     world.done(&delete(true));
     assert_eq!(world.refusal(&delete(true)).1, "root key not found");
+    // One that nothing needs goes without force.
+    world.done(&key(5));
+    let unused = DeleteRootKey {
+        key_id: id(4),
+        force: false,
+    };
+    world.done(&unused);
+    assert_eq!(world.refusal(&unused).1, "root key not found");
 }
 
 #[test]

@@ -149,7 +149,7 @@ impl From<CallError> for MountError {
 pub struct Mounts {
     lines: Arc<Lines>,
     /// What is published has to be mounted.
-    mounts: bool,
+    can_mount: bool,
 }
 
 /// The users that have volumes of a plugin.
@@ -159,15 +159,6 @@ pub struct Marks {
     pub all: Vec<Mark>,
     /// There may be more: why they are not known.
     pub failed: Option<MountError>,
-}
-
-impl Default for Mounts {
-    fn default() -> Self {
-        Self {
-            lines: Arc::default(),
-            mounts: rustix::process::geteuid().is_root(),
-        }
-    }
 }
 
 /// What is kept although it is empty: the folder of a namespace, which others may be about to use.
@@ -208,13 +199,13 @@ impl Places {
 }
 
 impl Mounts {
-    /// For plugins that cannot mount: what they show in another way counts as published. Where the
-    /// agent is not root there are no others; where it is, a folder would be written to in place
-    /// of the volume, and a link followed to wherever it leads.
-    pub fn without_mounts() -> Self {
+    /// Whether plugins can mount is known to who runs them. Where they cannot, what they show in
+    /// another way counts as published; where they can, a folder would be written to in place of
+    /// the volume, and a link followed to wherever it leads.
+    pub fn new(can_mount: bool) -> Self {
         Self {
             lines: Arc::default(),
-            mounts: false,
+            can_mount,
         }
     }
 
@@ -328,7 +319,7 @@ impl Mounts {
         let is_device = wanted.usage.attachment == attachment_mode::BLOCK_DEVICE;
         match kind {
             None => return lie("nothing is"),
-            Some(_) if self.mounts && !is_mount => return lie("nothing is mounted"),
+            Some(_) if self.can_mount && !is_mount => return lie("nothing is mounted"),
             Some(kind) if is_mount && is_device != (kind == FileType::BlockDevice) => {
                 return lie(if is_device {
                     "no device is"

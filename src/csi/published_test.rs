@@ -11,7 +11,7 @@ async fn a_folder_that_is_mounted_is_a_folder_and_no_device() {
         root: "/".into(),
         path: "proc".into(),
     };
-    let mounts = Mounts::default();
+    let mounts = Mounts::new(true);
     let mut wanted = wanted("a1", usage(&[]));
     let mounted = mounts.published(&target, &wanted).await.unwrap();
     assert!(mounted.is_mount, "{mounted:?}");

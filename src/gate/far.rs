@@ -13,11 +13,12 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use drover_events::model::status::token_type;
 use drover_events::model::{AclPolicy, AclRole, AclToken};
 use parking_lot::Mutex;
 
 use super::resolver::{
-    ANONYMOUS, CachedToken, MANAGEMENT, ResolvedSecret, Secret, Working, manager, policies_of,
+    ANONYMOUS, CachedToken, ResolvedSecret, Secret, Working, manager, policies_of,
 };
 use super::workload;
 use crate::acl::{self, Acl, Policy, Strictness};
@@ -124,7 +125,7 @@ impl Far {
         names.extend(found.iter().flat_map(policies_of).map(str::to_owned));
         let mut roles: Vec<String> = found.into_iter().map(|role| role.name).collect();
         roles.sort();
-        let (acl, policies) = match token.r#type == MANAGEMENT {
+        let (acl, policies) = match token.r#type == token_type::MANAGEMENT {
             true => (manager(), Vec::new()),
             false => self.compiled(names).await?,
         };

@@ -8,6 +8,7 @@
 use std::hash::Hash;
 use std::sync::{Arc, LazyLock};
 
+use drover_events::model::status::token_type;
 use drover_events::model::{AclRole, AclToken};
 use drover_projections::tables::acl_policies::AclPolicies;
 use drover_projections::tables::acl_roles::AclRoles;
@@ -35,9 +36,6 @@ static MANAGER: LazyLock<Arc<Acl>> = LazyLock::new(|| Arc::new(Acl::management()
 pub(super) fn manager() -> Arc<Acl> {
     Arc::clone(&MANAGER)
 }
-
-/// The type of tokens that may do everything.
-pub(super) const MANAGEMENT: &str = "management";
 
 /// A token's secret in the form it is stored in.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -172,7 +170,7 @@ impl Resolver {
         }
         let mut roles: Vec<String> = found.iter().map(|role| role.name.clone()).collect();
         roles.sort();
-        let (acl, policies) = match token.r#type == MANAGEMENT {
+        let (acl, policies) = match token.r#type == token_type::MANAGEMENT {
             true => (manager(), Vec::new()),
             false => {
                 let own = token.policies.iter().map(String::as_str);

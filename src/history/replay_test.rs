@@ -23,8 +23,10 @@ fn log_from_the_future(dir: &Path) -> PathBuf {
         (60_000, unknown),
     ];
     for (kind, body) in bodies {
-        log.append_one(kind, 1, body.into()).unwrap();
+        log.append_next(kind, 1, |_| body.into(), Box::new(drop))
+            .unwrap();
     }
+    log.sync().unwrap();
     log.close();
     path
 }
@@ -68,7 +70,7 @@ fn a_state_that_is_folded_and_gone_on_from_is_what_batches_give() {
     // How many rows of which digest there are in a table.
     let written = |projections: &Projections, name: &str| {
         let view = projections.view();
-        view.write_snapshot(&dir.path().join(name), 1 << 20)
+        view.write_snapshot(&dir.path().join(name), 1 << 20, &|_| Ok(()))
             .unwrap()
             .tables
     };

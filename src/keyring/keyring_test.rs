@@ -10,10 +10,7 @@ use drover_events::gojson::Base64;
 use drover_events::model::VariableDecrypted;
 use proptest::prelude::*;
 
-use super::{
-    Jwks, KeyUse, Keyring, KeyringError, Keystore, RootKey, Verified, WorkloadIdentity,
-    check_delete,
-};
+use super::{Jwks, Keyring, KeyringError, Keystore, RootKey, Verified, WorkloadIdentity};
 
 const CANARY: &str = "canary-7f3a1c";
 const NOW: i64 = 1_795_252_066_071_717_144;
@@ -81,34 +78,6 @@ async fn kr_03_users_are_told_to_wait_until_a_key_is_active() {
     keyring.activate("key-1").expect("its material is here");
     let waited = tokio::time::timeout(Duration::from_secs(10), waiter).await;
     assert_eq!(waited.expect("in time").expect("no panic"), "key-1");
-}
-
-#[test]
-fn kr_08_the_active_key_and_keys_in_use_stay() {
-    let active = KeyUse {
-        active: true,
-        ..KeyUse::default()
-    };
-    let error = check_delete(active, true).expect_err("never");
-    assert_eq!(
-        error.to_string(),
-        "active root key cannot be deleted - call rotate first"
-    );
-    for used in [
-        KeyUse {
-            live_allocs: 1,
-            ..KeyUse::default()
-        },
-        KeyUse {
-            variables: 1,
-            ..KeyUse::default()
-        },
-    ] {
-        let error = check_delete(used, false).expect_err("in use");
-        assert_eq!(error.to_string(), "root key in use, cannot delete");
-        assert!(check_delete(used, true).is_ok());
-    }
-    assert!(check_delete(KeyUse::default(), false).is_ok());
 }
 
 #[test]

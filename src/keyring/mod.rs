@@ -21,7 +21,7 @@
 //! - Key bytes are wiped when dropped, and no `Debug` output shows them.
 //! - Signing is deterministic: the same claims give the same token, so tokens need not be stored.
 //!
-//! Start reading at [`Keyring`]; the rules for rotation and deletion are in `rules.rs`.
+//! Start reading at [`Keyring`].
 
 mod cipher;
 mod claims;
@@ -30,7 +30,6 @@ mod items;
 mod jwks;
 mod material;
 mod ring;
-mod rules;
 mod secret;
 mod token;
 mod verified;
@@ -46,7 +45,6 @@ pub use files::Keystore;
 pub use jwks::{Jwk, Jwks};
 pub use material::{ALGORITHM, RootKey};
 pub use ring::Keyring;
-pub use rules::{KeyUse, check_delete};
 pub use verified::Verified;
 
 /// Why the keyring could not do what was requested.
@@ -78,12 +76,6 @@ pub enum KeyringError {
     /// A token that is no workload identity, is expired, or was signed with another key.
     #[error("invalid identity token: {0}")]
     Token(&'static str),
-    /// The active key must stay.
-    #[error("active root key cannot be deleted - call rotate first")]
-    ActiveKey,
-    /// Live allocations or variables need the key.
-    #[error("root key in use, cannot delete")]
-    KeyInUse,
     /// The system gave no random bytes.
     #[error("no random bytes")]
     Random,

@@ -199,7 +199,7 @@ impl Fold for Projector {
         let view = self.projections.view();
         Box::new(move |dir, fits| {
             let began = Instant::now();
-            let written = view.write_snapshot_within(dir, SNAPSHOT_FILE, fits);
+            let written = view.write_snapshot(dir, SNAPSHOT_FILE, fits);
             if written.is_ok() {
                 took("nomad.raft.fsm.snapshot", began);
             }

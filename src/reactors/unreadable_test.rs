@@ -417,7 +417,7 @@ async fn scheduling_begins_though_a_node_cannot_be_read_and_says_so() {
     assert_eq!((core.broker.stats().ready, core.unread().0), (1, 1));
     let state = |id: &String| {
         let node = core.cache.cluster().node(id).unwrap();
-        (node.ready, node.node.down())
+        (node.ready, node.node.status == "down")
     };
     let states: Vec<_> = ids.iter().map(state).collect();
     assert_eq!(states, [(true, false), (false, false), (true, false)]);

@@ -35,7 +35,8 @@ impl Streaming for ServerForward {
     type Req = ForwardRequest;
 }
 
-/// The HTTP API, as it answers what was forwarded.
+/// The HTTP API, as it answers what was forwarded. `http` knows `server`, which holds this for
+/// `endpoints`: with the API itself there the three would know each other in a circle.
 pub trait Web: Send + Sync {
     /// Answers what comes over the stream, as from this peer.
     fn answer(&self, peer: Peer, stream: Duplex) -> BoxFuture<'static, ()>;

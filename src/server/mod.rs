@@ -72,7 +72,8 @@ use settings::{
 const REACTORS_STOP: Duration = Duration::from_secs(2);
 const WORK_STOPS: Duration = Duration::from_secs(2);
 
-/// What a server requests of the agent that it runs in.
+/// What a server requests of the agent that it runs in. `agent` starts what is in `server` and
+/// `http`, so it knows both, and neither may know it.
 pub trait Around: Send + Sync {
     /// Reads the configuration anew; answers which settings need a restart.
     ///

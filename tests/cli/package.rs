@@ -63,6 +63,41 @@ fn installed(package: &Path, root: &Path) {
     );
 }
 
+/// The unit that was installed below a directory.
+fn unit(root: &Path) -> String {
+    fs::read_to_string(root.join("lib/systemd/system/drover.service")).expect("a unit")
+}
+
+/// What a unit sets for its service under this name; a setting that stands there once is one value.
+fn service_setting<'u>(unit: &'u str, name: &str) -> &'u str {
+    let mut sections = unit.split("\n[");
+    let service = sections.find_map(|section| section.strip_prefix("Service]\n"));
+    let lines = service.expect("a service").lines();
+    let set = lines.filter_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+    let set: Vec<&str> = set.collect();
+    assert_eq!(set.len(), 1, "{name}: {set:?}");
+    set[0]
+}
+
+/// What a service manager must be set to, as no test runs one, and what would be without.
+const UNIT: [(&str, &str, &str); 3] = [
+    (
+        "Type",
+        "notify-reload",
+        "a start would not wait until the agent serves, and there would be no reload",
+    ),
+    (
+        "KillMode",
+        "process",
+        "the tasks would be stopped with their agent",
+    ),
+    (
+        "Restart",
+        "on-failure",
+        "an agent that died would stay away, or one that was stopped would come back",
+    ),
+];
+
 /// A service manager, as far as an agent notifies it.
 struct Manager {
     dir: tempfile::TempDir,
@@ -94,12 +129,8 @@ impl Manager {
 
     /// Starts the agent as the unit does, on the package's own configuration.
     fn start(&self) -> Service {
-        let unit = fs::read_to_string(self.root.join("lib/systemd/system/drover.service"));
-        let unit = unit.expect("a unit");
-        let line = unit
-            .lines()
-            .find_map(|line| line.strip_prefix("ExecStart="));
-        let mut words = line.expect("a command").split(' ').map(|word| {
+        let unit = unit(&self.root);
+        let mut words = service_setting(&unit, "ExecStart").split(' ').map(|word| {
             let here = |path: &str| self.root.join(path).display().to_string();
             word.strip_prefix('/').map_or_else(|| word.to_owned(), here)
         });
@@ -198,6 +229,10 @@ fn a_package_is_installed_and_its_agent_starts_reloads_and_stops_without_its_tas
     let dir = tempfile::tempdir().expect("a directory");
     let root = dir.path().join("root");
     installed(&only(packages(), ".deb"), &root);
+    let unit = unit(&root);
+    for (name, wanted, without) in UNIT {
+        assert_eq!(service_setting(&unit, name), wanted, "else {without}");
+    }
 
     let manager = Manager::of(&root);
     let mut first = manager.start();

@@ -18,12 +18,6 @@ impl Node {
             && self.scheduling_eligibility == eligibility::ELIGIBLE
     }
 
-    /// Nothing on it runs any more.
-    #[must_use]
-    pub fn down(&self) -> bool {
-        self.status == node::DOWN
-    }
-
     /// On its way out.
     #[must_use]
     pub fn draining(&self) -> bool {

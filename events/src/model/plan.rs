@@ -1,41 +1,7 @@
-//! Plans: what the scheduler wants to change.
-
-use std::sync::Arc;
+//! What a plan of the scheduler would do, as those who ask for a dry run see it.
 
 use crate::gojson::{List, Map};
-use crate::model::{AllocListStub, Allocation, Deployment, DeploymentStatusUpdate, Job};
-
-crate::wire! { sparse:
-    /// What the scheduler wants to change, by node; JSON leaves out what is empty.
-    pub struct Plan {
-        eval_id: String = "EvalID",
-        eval_token: String = "EvalToken" (Secret),
-        priority: i64 = "Priority",
-        all_at_once: bool = "AllAtOnce",
-        job: Option<Arc<Job>> = "Job",
-        node_update: Map<List<Allocation>> = "NodeUpdate",
-        node_allocation: Map<List<Allocation>> = "NodeAllocation",
-        node_preemptions: Map<List<Allocation>> = "NodePreemptions",
-        annotations: Option<PlanAnnotations> = "Annotations",
-        deployment: Option<Deployment> = "Deployment",
-        deployment_updates: List<DeploymentStatusUpdate> = "DeploymentUpdates",
-        snapshot_index: u64 = "SnapshotIndex",
-    }
-}
-
-crate::wire! {
-    /// The part of a plan that was applied.
-    pub struct PlanResult {
-        node_update: Map<List<Allocation>> = "NodeUpdate",
-        node_allocation: Map<List<Allocation>> = "NodeAllocation",
-        node_preemptions: Map<List<Allocation>> = "NodePreemptions",
-        deployment: Option<Deployment> = "Deployment",
-        deployment_updates: List<DeploymentStatusUpdate> = "DeploymentUpdates",
-        ineligible_nodes: List<String> = "IneligibleNodes",
-        refresh_index: u64 = "RefreshIndex",
-        alloc_index: u64 = "AllocIndex",
-    }
-}
+use crate::model::AllocListStub;
 
 crate::wire! {
     /// What a plan would do, in counts.

@@ -38,7 +38,6 @@ copies! {
     ev_16_an_evaluation_copies_to_itself: Evaluation,
     ev_16_a_deployment_copies_to_itself: Deployment,
     ev_16_a_node_copies_to_itself: Node,
-    ev_16_a_plan_copies_to_itself: Plan,
     ev_16_a_namespace_copies_to_itself: Namespace,
     ev_16_a_node_pool_copies_to_itself: NodePool,
     ev_16_a_variable_copies_to_itself: VariableEncrypted,

@@ -100,6 +100,11 @@ words! {
     task TaskStatus {
         PENDING Pending = "pending", RUNNING Running = "running", DEAD Dead = "dead",
     }
+    /// `CheckQueryResult.Status`, and `ServiceCheck.InitialStatus` where the registry is the
+    /// cluster's own; pending until it is looked at.
+    check CheckStatus {
+        SUCCESS Success = "success", FAILURE Failure = "failure", PENDING Pending = "pending",
+    }
     /// `Evaluation.Status`.
     eval EvalStatus {
         BLOCKED Blocked = "blocked", PENDING Pending = "pending", COMPLETE Complete = "complete",
@@ -205,6 +210,10 @@ words! {
     root_key RootKeyState {
         ACTIVE Active = "active", INACTIVE Inactive = "inactive", REKEYING Rekeying = "rekeying",
         PREPUBLISHED Prepublished = "prepublished", DEPRECATED Deprecated = "deprecated",
+    }
+    /// `AclToken.Type`: what its policies allow, or everything.
+    token_type TokenType {
+        CLIENT Client = "client", MANAGEMENT Management = "management",
     }
     /// `JobDiff.Type` and those below it.
     diff DiffType {

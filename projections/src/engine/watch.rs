@@ -238,9 +238,10 @@ pub struct Waiter {
     interests: smallvec::SmallVec<[Interest; 2]>,
 }
 
+#[cfg(test)]
 impl Waiter {
     /// Whether it was woken already.
-    pub fn is_woken(&self) -> bool {
+    pub(crate) fn is_woken(&self) -> bool {
         let state = self.shared.state.lock();
         state.waiters.get(&self.id).is_none_or(|slot| slot.fired)
     }

@@ -61,19 +61,7 @@ struct Finder<'a> {
 
 impl View {
     /// The indexes from `first` on at which rows with this stream key or filter key changed, in
-    /// order; changes by rule in the namespace are among them.
-    pub fn positions(
-        &self,
-        topic: Topic,
-        namespace: &str,
-        key: &str,
-        first: u64,
-    ) -> Result<BTreeSet<u64>, StorageError> {
-        let keys = [(topic, namespace, key)];
-        Ok(self.first_positions(&keys, first, usize::MAX)?.0)
-    }
-
-    /// As [`View::positions`], without changes by rule that deleted none of these rows.
+    /// order; without changes by rule that deleted none of these rows.
     pub fn touched(
         &self,
         topic: Topic,
@@ -87,8 +75,9 @@ impl View {
         Ok(finder.found)
     }
 
-    /// As [`View::positions`], for several keys together, at most `most` indexes (1 at least); and
-    /// the index up to which they are all, the view's own where none was left out.
+    /// As [`View::touched`], for several keys together, with all changes by rule in the namespace;
+    /// at most `most` indexes (1 at least), and the index up to which they are all, the view's own
+    /// where none was left out.
     pub fn first_positions(
         &self,
         keys: &[(Topic, &str, &str)],

@@ -335,12 +335,7 @@ impl View {
         Ok(Some(digests.collect()))
     }
 
-    /// The digest of a table, computed again from all of its rows.
-    pub fn recompute<T: Table>(&self) -> Result<crate::engine::digest::Digest, StorageError> {
-        self.digest_of_rows(T::ID)
-    }
-
-    /// As [`View::recompute`], by the table's number.
+    /// The digest of the table with this number, computed again from all of its rows.
     pub fn digest_of_rows(
         &self,
         table: u16,

@@ -99,17 +99,12 @@ impl Manifest {
 
 impl View {
     /// Writes the state into `dir`, which is made if need be, as files of at most about
-    /// `file_size` bytes each.
-    pub fn write_snapshot(&self, dir: &Path, file_size: u64) -> Result<Manifest, StorageError> {
-        self.write_snapshot_within(dir, file_size, &|_| Ok(()))
-    }
-
-    /// As [`write_snapshot`](Self::write_snapshot), as long as there is space: `fits` is called
-    /// before each file, and again and again while it is written.
+    /// `file_size` bytes each, as long as there is space: `fits` is called before each file, and
+    /// again and again while it is written.
     ///
     /// # Errors
     /// What `fits` answers, as that of a file that cannot be written.
-    pub fn write_snapshot_within(
+    pub fn write_snapshot(
         &self,
         dir: &Path,
         file_size: u64,

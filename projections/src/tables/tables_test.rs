@@ -129,7 +129,10 @@ where
 fn ev_05_every_table_survives_a_snapshot() {
     let (dir, full) = filled();
     let files = dir.path().join("snapshot");
-    let manifest = full.view().write_snapshot(&files, 512).unwrap();
+    let manifest = full
+        .view()
+        .write_snapshot(&files, 512, &|_| Ok(()))
+        .unwrap();
     assert!(manifest.tables.iter().all(|table| table.rows > 0));
     let (other, mut writer) =
         Projections::open(dir.path().join("other"), DatabaseOptions::dev()).unwrap();
@@ -182,7 +185,7 @@ fn a_snapshot_is_written_only_as_long_as_there_is_space() {
             Ok(())
         };
         let files = dir.path().join(name);
-        let written = full.view().write_snapshot_within(&files, 512, &fits);
+        let written = full.view().write_snapshot(&files, 512, &fits);
         (written, std::fs::read_dir(&files).unwrap().count())
     };
     let whole = write("whole", usize::MAX).0.unwrap();
@@ -206,7 +209,9 @@ fn edit(dir: &std::path::Path, change: impl FnOnce(&mut Manifest)) {
 fn a_snapshot_that_is_not_what_it_says_is_refused() {
     let (dir, full) = filled();
     let files = dir.path().join("snapshot");
-    full.view().write_snapshot(&files, 1 << 20).unwrap();
+    full.view()
+        .write_snapshot(&files, 1 << 20, &|_| Ok(()))
+        .unwrap();
     let path = dir.path().join("other");
     let (other, mut writer) = Projections::open(&path, DatabaseOptions::dev()).unwrap();
     edit(&files, |manifest| drop(manifest.tables.pop()));
@@ -221,13 +226,18 @@ fn a_snapshot_that_is_not_what_it_says_is_refused() {
     });
     let error = writer.install(&files).unwrap_err().to_string();
     assert!(error.contains("later (65535) is not known"), "{error}");
-    full.view().write_snapshot(&files, 1 << 20).unwrap();
+    full.view()
+        .write_snapshot(&files, 1 << 20, &|_| Ok(()))
+        .unwrap();
     edit(&files, |manifest| {
         manifest.tables[3].digest = "00".repeat(32)
     });
     let error = writer.install(&files).unwrap_err().to_string();
     assert!(error.contains("node_pools"), "{error}");
-    let manifest = full.view().write_snapshot(&files, 1 << 20).unwrap();
+    let manifest = full
+        .view()
+        .write_snapshot(&files, 1 << 20, &|_| Ok(()))
+        .unwrap();
     for file in manifest.files {
         let path = files.join(&file.name);
         let mut bytes = std::fs::read(&path).unwrap();
@@ -252,7 +262,9 @@ fn a_table_that_is_younger_than_a_snapshot_is_empty() {
     let dir = tempfile::tempdir().unwrap();
     let (old, _writer) = Projections::open(dir.path().join("old"), DatabaseOptions::dev()).unwrap();
     let files = dir.path().join("snapshot");
-    old.view().write_snapshot(&files, 1 << 20).unwrap();
+    old.view()
+        .write_snapshot(&files, 1 << 20, &|_| Ok(()))
+        .unwrap();
     edit(&files, |manifest| drop(manifest.tables.remove(3)));
     let (other, mut writer) =
         Projections::open(dir.path().join("other"), DatabaseOptions::dev()).unwrap();
@@ -378,7 +390,8 @@ proptest! {
                     .filter(|change| change.stream_keys.iter().any(|own| own == key))
                     .map(|change| change.index)
                     .collect();
-                let found = view.positions(topic, "default", key, first).unwrap();
+                let keys = [(topic, "default", key)];
+                let (found, _) = view.first_positions(&keys, first, usize::MAX).unwrap();
                 prop_assert!(found.is_superset(&given), "{topic} {key}: {given:?} in {found:?}");
                 prop_assert!(found.iter().all(|index| *index >= first));
             }

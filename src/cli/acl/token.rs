@@ -10,6 +10,7 @@ use super::super::show::{Format, stamp};
 use super::token_write::{self, CreateArgs, UpdateArgs};
 use anyhow::Result;
 use clap::Subcommand;
+use drover_events::model::status::token_type;
 use drover_events::model::{AclToken, AclTokenListStub};
 use serde::de::IgnoredAny;
 use serde_json::Value as Json;
@@ -149,7 +150,7 @@ pub(super) fn print(format: &Format, token: Json, out: &Out) -> Result<()> {
 }
 
 fn shown(token: &AclToken) -> String {
-    let all = token.r#type == "management";
+    let all = token.r#type == token_type::MANAGEMENT;
     let expires = match stamp(token.expiration_time.map_or(0, |time| time.0)) {
         never if never == "N/A" => "<none>".to_owned(),
         time => time,

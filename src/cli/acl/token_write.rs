@@ -9,6 +9,7 @@ use super::super::spec::source;
 use super::token::print;
 use anyhow::{Result, bail};
 use drover_events::model::AclTokenRoleLink;
+use drover_events::model::status::token_type;
 use serde_json::{Value as Json, json};
 
 /// The policies and roles of a token.
@@ -53,7 +54,7 @@ pub(in crate::cli) struct CreateArgs {
     #[arg(long, default_value = "")]
     name: String,
     /// client, which may do what its policies allow, or management, which may do everything
-    #[arg(long = "type", default_value = "client")]
+    #[arg(long = "type", default_value = token_type::CLIENT)]
     kind: String,
     /// Valid in every region
     #[arg(long)]

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use drover_events::model::Allocation;
-use drover_events::model::status::client;
+use drover_events::model::status::ClientStatus;
 use metrics::{Label, counter};
 
 use super::machine::{AllocMachine, Input};
@@ -13,7 +13,7 @@ use crate::task::machine::{TaskInput, TaskRecovery};
 /// The parts of an allocation that are counted.
 #[derive(Debug)]
 pub(super) struct Counted {
-    status: &'static str,
+    status: ClientStatus,
     /// How often each task was started again.
     restarts: BTreeMap<String, u64>,
 }
@@ -34,10 +34,11 @@ impl Counted {
         let (status, _) = machine.status();
         if std::mem::replace(&mut self.status, status) != status {
             match status {
-                client::RUNNING => once("nomad.client.allocs.running", alloc),
-                client::COMPLETE => once("nomad.client.allocs.complete", alloc),
-                client::FAILED => once("nomad.client.allocs.failed", alloc),
-                _ => {}
+                ClientStatus::Running => once("nomad.client.allocs.running", alloc),
+                ClientStatus::Complete => once("nomad.client.allocs.complete", alloc),
+                ClientStatus::Failed => once("nomad.client.allocs.failed", alloc),
+                // Where it begins, and what servers alone make of it.
+                ClientStatus::Pending | ClientStatus::Lost | ClientStatus::Unknown => {}
             }
         }
         for (name, before) in &mut self.restarts {

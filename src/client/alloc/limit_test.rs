@@ -1,5 +1,7 @@
 //! Allocations that may run only so long.
 
+use drover_events::model::status::ClientStatus;
+
 use super::*;
 
 /// With a prestart task, a main one and one for the end; it may run for ten seconds.
@@ -38,7 +40,10 @@ fn what_has_run_too_long_ends_with_all_its_tasks_and_is_complete() {
     assert_eq!(case.starts, ["a-prep", "b-main"], "nothing begins any more");
     assert_eq!(
         case.alloc.status(),
-        ("complete", "allocation exceeded max_run_duration")
+        (
+            ClientStatus::Complete,
+            "allocation exceeded max_run_duration"
+        )
     );
     assert_eq!(case.postrun, 1);
     assert!(case.events("b-main").contains(&"Task hook message"));
@@ -67,7 +72,7 @@ fn what_ended_in_time_or_failed_says_nothing_of_it() {
     wait_until(&mut case, 20);
     assert_eq!(
         case.alloc.status(),
-        ("complete", "All tasks have completed")
+        (ClientStatus::Complete, "All tasks have completed")
     );
 
     let mut case = limited().begin();
@@ -75,7 +80,7 @@ fn what_ended_in_time_or_failed_says_nothing_of_it() {
     assert_eq!(case.starts, ["a-prep", "c-clean"]);
     wait_until(&mut case, 10);
     case.exit("c-clean", 130);
-    assert_eq!(case.alloc.status(), ("failed", "Failed tasks"));
+    assert_eq!(case.alloc.status(), (ClientStatus::Failed, "Failed tasks"));
 }
 
 #[test]

@@ -128,7 +128,7 @@ impl Case {
     }
 
     fn status(&self) -> &str {
-        self.alloc.status().0
+        self.alloc.status().0.as_str()
     }
 }
 

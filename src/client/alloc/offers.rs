@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use drover_events::model::status::check as check_status;
 use drover_events::model::{Allocation, ServiceRegistration};
 use tokio::task::JoinHandle;
 
@@ -107,7 +108,7 @@ impl Actor {
         let reason = format!("healthcheck: check {:?} unhealthy", probe.check.name);
         let times = clock.clone();
         let reported = move |result: drover_events::model::CheckQueryResult| {
-            let passes = result.status == check::status::SUCCESS;
+            let passes = result.status == check_status::SUCCESS;
             let good = counts.then_some(passes);
             let (id, old) = {
                 let mut checks = shared.checks.lock();
@@ -115,7 +116,7 @@ impl Actor {
                 let old = checks.insert(id.clone(), result);
                 (id, old)
             };
-            let was = old.map(|o| o.status == check::status::SUCCESS);
+            let was = old.map(|o| o.status == check_status::SUCCESS);
             if let Some(good) = good.filter(|good| was != Some(*good)) {
                 // An actor that has ended needs no input.
                 let _ = tx.send(Msg::Input(Input::Check { id, good }));

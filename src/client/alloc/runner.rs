@@ -159,7 +159,7 @@ impl RunnerShared {
         Allocation {
             id: alloc.id.clone(),
             node_id: alloc.node_id.clone(),
-            client_status: status.to_owned(),
+            client_status: status.as_str().to_owned(),
             client_description: description.to_owned(),
             task_states: machine.task_states(),
             deployment_status: machine.deployment_status.clone(),

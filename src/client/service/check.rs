@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use drover_events::model::CheckQueryResult;
+use drover_events::model::status::check as status;
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper::body::Incoming;
@@ -19,16 +20,6 @@ use crate::clock::nanos;
 const MAX_OUTPUT: usize = 3 << 10;
 /// The least time between two looks; validation requires a second.
 const MIN_INTERVAL: Duration = Duration::from_millis(50);
-
-/// Results of checks, in words.
-pub mod status {
-    /// It was as it should be.
-    pub const SUCCESS: &str = "success";
-    /// It was not.
-    pub const FAILURE: &str = "failure";
-    /// There was no look yet.
-    pub const PENDING: &str = "pending";
-}
 
 /// Counts failures in a row, for `check_restart` (CHK-08).
 #[derive(Clone, Debug)]

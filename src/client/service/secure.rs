@@ -113,6 +113,7 @@ mod tests {
     use std::thread::{self, ThreadId};
 
     use drover_events::model::ServiceCheck;
+    use drover_events::model::status::check as status;
     use drover_testkit::LONG;
     use futures_util::FutureExt;
     use rustls::ServerConfig;
@@ -122,7 +123,7 @@ mod tests {
     use tokio_rustls::server::TlsStream;
 
     use super::*;
-    use crate::service::check::{look, status};
+    use crate::service::check::look;
     use crate::service::describe::Probe;
     use drover_net::tls::{certificates, private_key, provider};
     use drover_testkit::certs::{SERVER, Trust};

@@ -338,7 +338,7 @@ fn cl_28_nothing_is_kept_of_a_hook_that_is_done_and_answers_nothing_else() {
     );
     case.step(TaskInput::HooksAnswered(vec![plain, kept.clone()]));
     assert_eq!(case.task.notes(), [kept]);
-    let done: Vec<&String> = case.task.hooks_done().iter().collect();
+    let done: Vec<&String> = case.task.hooks_done.iter().collect();
     assert_eq!(done, ["kept", "plain"]);
 }
 

@@ -4,11 +4,12 @@ use drover_error::Refusal;
 use drover_events::acl::*;
 use drover_events::gojson::{GoTime, List};
 use drover_events::model::AclToken;
+use drover_events::model::status::token_type;
 use drover_projections::View;
 use drover_projections::tables::cluster_meta::ClusterMetaTable;
 
 use super::require_acl_support;
-use super::token::{MANAGEMENT, set_content_hash};
+use super::token::set_content_hash;
 use crate::{Command, Decision, Stamp};
 
 /// The first management token is made: once, and again for an operator who can write the index of
@@ -40,7 +41,7 @@ impl Command for BootstrapAcl {
         let mut token = AclToken {
             accessor_id: self.accessor_id.clone(),
             name: "Bootstrap Token".to_owned(),
-            r#type: MANAGEMENT.to_owned(),
+            r#type: token_type::MANAGEMENT.to_owned(),
             global: true,
             create_time: GoTime(stamp.now),
             policies: List::nil(),

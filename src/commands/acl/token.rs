@@ -6,6 +6,7 @@ use std::time::Duration;
 use drover_error::{Code, Refusal};
 use drover_events::acl::*;
 use drover_events::gojson::{Base64, DurationTextOrEmpty, GoTime, List, format_duration};
+use drover_events::model::status::TokenType;
 use drover_events::model::{AclToken, AclTokenRoleLink};
 use drover_projections::View;
 use drover_projections::query::acl::{SECRET_TAKEN, role_by_name, sealed_token_by_hash};
@@ -16,10 +17,6 @@ use serde_json::json;
 use super::{MAX_TEXT, content_hash, reject_invalid, require_acl_support};
 use crate::{Command, Decision, Stamp};
 
-/// The type of a token that may do what its policies allow.
-const CLIENT: &str = "client";
-/// The type of a token that may everything.
-pub(super) const MANAGEMENT: &str = "management";
 /// The most policies or roles of a token.
 const MAX_LINKS: usize = 1_000;
 
@@ -158,11 +155,13 @@ fn validation_errors(token: &AclToken) -> Vec<String> {
         wrong.push("token name too long".to_owned());
     }
     let holds = !token.policies.is_empty() || !token.roles.is_empty();
-    let text = match token.r#type.as_str() {
-        CLIENT if !holds => "client token missing policies or roles",
-        MANAGEMENT if holds => "management token cannot be associated with policies or roles",
-        CLIENT | MANAGEMENT => "",
-        _ => "token type must be client or management",
+    let text = match TokenType::of(&token.r#type) {
+        Some(TokenType::Client) if !holds => "client token missing policies or roles",
+        Some(TokenType::Management) if holds => {
+            "management token cannot be associated with policies or roles"
+        }
+        Some(TokenType::Client | TokenType::Management) => "",
+        None => "token type must be client or management",
     };
     if !text.is_empty() {
         wrong.push(text.to_owned());

@@ -285,7 +285,7 @@ fn fold_to(
     reserve.check_for(projections.snapshot_bytes())?;
     let fits = |bytes: u64| reserve.check_write(bytes);
     let view = projections.view();
-    let written = view.write_snapshot_within(&state.state(), STATE_FILE, &fits);
+    let written = view.write_snapshot(&state.state(), STATE_FILE, &fits);
     written.map_err(storage)?;
     drop(view);
     let writer = replay::unfold_on(log, last, writer, &mut step)?;

@@ -8,7 +8,8 @@ fn state_in(at: &Path, log: &ReadOnlyLog, index: u64) -> SnapshotDir {
     replay::unfold(log, None, index, writer, &mut |_, _| Ok(())).unwrap();
     let state = SnapshotDir::new(at.join("base"));
     let view = projections.view();
-    view.write_snapshot(&state.state(), STATE_FILE).unwrap();
+    view.write_snapshot(&state.state(), STATE_FILE, &|_| Ok(()))
+        .unwrap();
     state
 }
 

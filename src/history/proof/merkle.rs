@@ -76,7 +76,8 @@ pub fn consistency<S: Subtrees>(source: &S, old: u64, new: u64) -> Result<Vec<Ha
 
 /// Whether `path` shows that `leaf` (a leaf hash) is number `at` of the tree of `size` leaves with
 /// this root (RFC 9162, 2.1.3.2).
-pub fn proves_inclusion(leaf: Hash, at: u64, size: u64, path: &[Hash], root: &Hash) -> bool {
+#[cfg(test)]
+pub(crate) fn proves_inclusion(leaf: Hash, at: u64, size: u64, path: &[Hash], root: &Hash) -> bool {
     if at >= size {
         return false;
     }

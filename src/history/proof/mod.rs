@@ -29,7 +29,9 @@ use std::path::PathBuf;
 pub use blocks::{BLOCK, BlockTree, Blocks, Bodies, leaves};
 pub use checkpoint::{Checkpoint, CheckpointFile, Notes, origin, state_digest};
 pub use ledger::{Ledger, LedgerStatus};
-pub use merkle::{Subtrees, consistency, inclusion, proves_consistency, proves_inclusion, root};
+#[cfg(test)]
+pub(crate) use merkle::proves_inclusion;
+pub use merkle::{Subtrees, consistency, inclusion, proves_consistency, root};
 pub use note::{NoteError, NoteKey, open, sign, text};
 pub use verify::{Finding, Verified, Verify, verify};
 

@@ -146,7 +146,9 @@ fn a_log_that_is_written_meanwhile_is_verified_as_far_as_it_was_signed() {
     let ledger = Ledger::open(Arc::clone(&log), dir.path()).unwrap();
     let write = |index: u64| {
         let time = index as i64 + 1;
-        log.append_one(1, time, body(index)).unwrap();
+        log.append_next(1, time, |_| body(index), Box::new(drop))
+            .unwrap();
+        log.sync().unwrap();
         ledger.sign((index, time, [7; 32]), &key(1)).unwrap();
     };
     write(0);

@@ -29,7 +29,8 @@ fn make_base(server: &Path, index: u64) -> SnapshotDir {
     let name = format!("{:020}-{index:020}", 3);
     let dir = SnapshotDir::new(server.join("snapshots").join(name));
     let view = projections.view();
-    view.write_snapshot(&dir.state(), 1 << 20).unwrap();
+    view.write_snapshot(&dir.state(), 1 << 20, &|_| Ok(()))
+        .unwrap();
     let epoch = log.epoch();
     let head = SnapshotHead {
         last: Some((3, index)),

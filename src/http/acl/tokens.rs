@@ -2,6 +2,7 @@
 
 use drover_events::acl::SealedToken;
 use drover_events::gojson::{List, Time};
+use drover_events::model::status::token_type;
 use drover_events::model::{AclToken, AclTokenListStub};
 use drover_projections::page::{PageToken, TokenKind};
 use drover_projections::query::acl::shown_token;
@@ -126,7 +127,7 @@ fn anonymous() -> AclToken {
     AclToken {
         accessor_id: ANONYMOUS.to_owned(),
         name: "Anonymous Token".to_owned(),
-        r#type: "client".to_owned(),
+        r#type: token_type::CLIENT.to_owned(),
         policies: List::from(vec![ANONYMOUS.to_owned()]),
         ..AclToken::default()
     }
@@ -160,7 +161,7 @@ async fn upload(write: Write, token: AclToken) -> Result<Answer, Refusal> {
     if !rows::is_uuid(&ids.0) || !rows::is_uuid(&ids.1) {
         return Err(Refusal::bad_request("invalid acl token"));
     }
-    if token.r#type == "management" {
+    if token.r#type == token_type::MANAGEMENT {
         return Err(Refusal::bad_request("cannot upload management tokens"));
     }
     create(write, token, ids).await

@@ -49,7 +49,7 @@ pub(super) fn with_nodes(numbers: std::ops::Range<usize>, snapshot: &Path) -> Ar
         server.apply(node(number));
     }
     let view = server.projections.view();
-    view.write_snapshot(snapshot, FILE).unwrap();
+    view.write_snapshot(snapshot, FILE, &|_| Ok(())).unwrap();
     server
 }
 

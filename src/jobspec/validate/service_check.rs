@@ -2,6 +2,7 @@
 
 use super::when;
 use crate::duration::format as dur;
+use drover_events::model::status::CheckStatus;
 use drover_events::model::{Service, ServiceCheck};
 
 const SECOND: i64 = 1_000_000_000;
@@ -99,16 +100,13 @@ fn intervals(c: &ServiceCheck, errors: &mut Vec<String>) {
 
 fn for_nomad(c: &ServiceCheck, errors: &mut Vec<String>) {
     let initial = c.initial_status.as_str();
-    when(
-        errors,
-        !matches!(initial, "" | "pending" | "success" | "failure"),
-        || {
-            format!(
-                "invalid initial check state ({initial}), must be one of \"pending\", \"success\", \
-                    \"failure\" or empty"
-            )
-        },
-    );
+    let is_status = initial.is_empty() || CheckStatus::of(initial).is_some();
+    when(errors, !is_status, || {
+        format!(
+            "invalid initial check state ({initial}), must be one of \"pending\", \"success\", \
+                \"failure\" or empty"
+        )
+    });
     when(errors, c.expose, || {
         "expose may only be set for Consul service checks".into()
     });

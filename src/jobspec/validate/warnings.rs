@@ -2,6 +2,7 @@
 
 use super::JobLimits;
 use crate::canonical;
+use drover_events::model::status::check;
 use drover_events::model::{Job, Service, Task, TaskGroup, UpdateStrategy};
 
 /// All warnings about a job.
@@ -127,7 +128,7 @@ fn native(g: &TaskGroup) -> impl Iterator<Item = &Service> {
 /// Checks of the cluster's own registry begin alike, whatever they say: they have not run yet.
 fn initial_statuses(g: &TaskGroup) -> impl Iterator<Item = String> {
     let checks = native(g).flat_map(|s| s.checks.iter().map(move |check| (s, check)));
-    let other = checks.filter(|(_, c)| !matches!(c.initial_status.as_str(), "" | "pending"));
+    let other = checks.filter(|(_, c)| !matches!(c.initial_status.as_str(), "" | check::PENDING));
     other.map(move |(service, check)| {
         format!(
             "Group {:?}: initial_status of check {:?} of service {:?} has no effect: checks are \

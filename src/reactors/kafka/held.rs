@@ -85,8 +85,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (log, _) = LogEngine::open(dir.path(), LogOptions::journal()).unwrap();
         for time in [10, 20, 30] {
-            log.append_one(1, time, Bytes::new()).unwrap();
+            log.append_next(1, time, |_| Bytes::new(), Box::new(drop))
+                .unwrap();
         }
+        log.sync().unwrap();
         assert_eq!(time_at(&log, 1).unwrap(), 20);
         log.purge(1, Bytes::new(), Box::new(|_| ())).unwrap();
         assert_eq!(time_at(&log, 1).unwrap(), 0);

@@ -422,7 +422,10 @@ mod tests {
         let view = damaged.projections.view();
         let dir = tempfile::tempdir().unwrap();
         let snapshot = dir.path().join("snapshot");
-        let written = sound.projections.view().write_snapshot(&snapshot, 1 << 20);
+        let written = sound
+            .projections
+            .view()
+            .write_snapshot(&snapshot, 1 << 20, &|_| Ok(()));
         written.unwrap();
         sound.install(&snapshot);
         let mut core = Core::load(&view, BrokerSettings::default(), LATER).unwrap();

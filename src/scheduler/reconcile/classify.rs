@@ -208,10 +208,7 @@ pub(super) fn class_of(alloc: &Allocation, node: NodeState, now: i64) -> Class {
 pub(super) fn client_stops_at(alloc: &Allocation, now: i64) -> Option<i64> {
     let group = own_group(alloc)?;
     let timeout = group
-        .disconnect
-        .as_ref()
-        .and_then(|d| d.stop_on_client_after)
-        .or(group.stop_after_client_disconnect)
+        .stop_on_client_after()
         .filter(|timeout| *timeout > 0)?;
     let lost = alloc
         .alloc_states

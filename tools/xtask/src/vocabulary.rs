@@ -33,6 +33,7 @@ const FIELDS: &[(&str, &[&str])] = &[
     ("desiredstatus", &["desired"]),
     ("eligibility", &["eligibility"]),
     (HOOK, &["hook"]),
+    ("initialstatus", &["check"]),
     ("jobtype", &["job_type"]),
     ("kind", &["diff", "job_type", "volume_type"]),
     ("scheduleralgorithm", &["algorithm"]),
@@ -41,6 +42,7 @@ const FIELDS: &[(&str, &[&str])] = &[
     (
         "status",
         &[
+            "check",
             "client",
             "deployment",
             "drain",
@@ -54,7 +56,7 @@ const FIELDS: &[(&str, &[&str])] = &[
     ("subsystem", &["node_subsystem"]),
     ("trigger", &["trigger"]),
     ("triggeredby", &["trigger"]),
-    ("type", &["diff", "job_type", "volume_type"]),
+    ("type", &["diff", "job_type", "token_type", "volume_type"]),
     ("value", &["client"]),
 ];
 /// When a task runs beside others; but what a client does around a task has a name of that field
@@ -378,6 +380,8 @@ mod tests {
             "row.status = \"complete\".to_owned();",
             "alloc[\"DesiredStatus\"] == \"run\"",
             "text(diff, \"Type\") != \"None\"",
+            "matches!(check.initial_status.as_str(), \"\" | \"success\")",
+            "token.r#type == \"management\"",
         ] {
             assert_eq!(within(code), 1, "{code}");
         }

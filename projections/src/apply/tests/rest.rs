@@ -135,7 +135,10 @@ fn var_09_what_a_snapshot_brings_is_as_large_as_its_quota_says() {
     world.given(var(VarOp::Delete, "c", 0, 0));
     let dir = tempfile::tempdir().unwrap();
     let files = dir.path().join("snapshot");
-    world.view().write_snapshot(&files, 512).unwrap();
+    world
+        .view()
+        .write_snapshot(&files, 512, &|_| Ok(()))
+        .unwrap();
     let place = dir.path().join("other");
     let (other, mut writer) =
         crate::Projections::open(place, crate::DatabaseOptions::dev()).unwrap();

@@ -1,7 +1,7 @@
 //! What is reported of an allocation: its status, and its health to its deployment.
 
 use drover_events::gojson::{Map, Time};
-use drover_events::model::status::client;
+use drover_events::model::status::ClientStatus;
 use drover_events::model::{AllocDeploymentStatus, Allocation, TaskState};
 
 use super::{AllocMachine, AllocSpec, Phase};
@@ -22,21 +22,21 @@ impl AllocMachine {
     }
 
     /// Client status and its description.
-    pub fn status(&self) -> (&'static str, &'static str) {
+    pub fn status(&self) -> (ClientStatus, &'static str) {
         let any = |test: fn(&TaskMachine) -> bool| self.tasks.values().any(test);
         if any(|t| t.is_dead() && t.state.failed) {
-            (client::FAILED, "Failed tasks")
+            (ClientStatus::Failed, "Failed tasks")
         } else if any(TaskMachine::is_running) {
-            (client::RUNNING, "Tasks are running")
+            (ClientStatus::Running, "Tasks are running")
         } else if any(|t| !t.is_dead()) {
-            (client::PENDING, "No tasks have started")
+            (ClientStatus::Pending, "No tasks have started")
         } else {
             let all = if self.overran {
                 Allocation::RAN_TOO_LONG
             } else {
                 ENDED
             };
-            (client::COMPLETE, all)
+            (ClientStatus::Complete, all)
         }
     }
 

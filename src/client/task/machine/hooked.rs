@@ -23,11 +23,6 @@ impl TaskMachine {
         &self.notes
     }
 
-    /// Hooks that are not called again before a start.
-    pub fn hooks_done(&self) -> &BTreeSet<String> {
-        &self.hooks_done
-    }
-
     /// Variables from its hooks: of those that name one, the last counts (CL-28).
     pub fn hook_env(&self) -> BTreeMap<String, String> {
         let all = self.notes.iter().flat_map(|note| &note.answer.env);

@@ -90,7 +90,8 @@ impl Csi {
     ) -> Arc<Self> {
         let csi = Self {
             registry: Registry::restore(Arc::clone(journal)),
-            mounts: Arc::default(),
+            // An agent that is not root has only plugins that cannot mount.
+            mounts: Arc::new(Mounts::new(rustix::process::geteuid().is_root())),
             folder: state_dir.join("csi"),
             node: Arc::clone(node),
             caller,

@@ -155,7 +155,7 @@ impl World {
         let csi = Csi::restore(self.folder.path(), &self.node, &self.journal, more);
         let mut csi = Arc::into_inner(csi).expect("it is not shared yet");
         // The fake does not mount.
-        csi.mounts = Arc::new(Mounts::without_mounts());
+        csi.mounts = Arc::new(Mounts::new(false));
         Arc::new(csi)
     }
 
