@@ -135,7 +135,7 @@ impl History<'_> {
         }
     }
 
-    fn key(&self) -> Key {
+    fn key(&self) -> CsiVolumeKey {
         ("default".to_owned(), self.volume.clone())
     }
 

@@ -123,9 +123,7 @@ async fn lines(stream: &mut mpsc::Receiver<Bytes>) -> Option<Vec<Value>> {
     let mut bytes = Vec::new();
     let news = async {
         loop {
-            let Some(piece) = stream.recv().await else {
-                return None;
-            };
+            let piece = stream.recv().await?;
             bytes.extend_from_slice(&piece);
             if !bytes.ends_with(b"\n") {
                 continue;
