@@ -100,7 +100,7 @@ pub(crate) struct HeldDigest {
     /// The index of its last change.
     pub(crate) index: u64,
     pub(crate) name: String,
-    /// Its number.
+    /// The constant `Table::ID`.
     pub(crate) table: u16,
 }
 

@@ -13,8 +13,8 @@
 //!   `worker.dequeue_eval`.
 //! - `job.latest_deployment`: no call is made for it; a request is timed where it is served, with
 //!   all others of its kind, as `drover.http.request.seconds`.
-//! - `acl.accessorForSecretToken`: there is no such step; who calls is found out once for a request,
-//!   and most often remembered.
+//! - `acl.accessorForSecretToken`: there is no such step; who calls is found out once for a
+//!   request, and most often remembered.
 //! - `fsm.<op>`: events are applied in batches of all kinds, whose time is `raft.fsm.apply`.
 //!
 //! And because it would say less than what is there:

@@ -90,7 +90,7 @@ pub struct DatabaseInfo {
 #[serde(rename_all = "PascalCase", default)]
 pub struct HeldTable {
     pub name: String,
-    /// Its number.
+    /// The constant `Table::ID`.
     #[serde(rename = "ID")]
     pub id: u16,
     pub rows: u64,
