@@ -56,7 +56,8 @@ pub(super) fn body(index: u64) -> Vec<u8> {
     body_of(index, event(index))
 }
 
-fn body_of(index: u64, event: Event) -> Vec<u8> {
+/// The body of an event at an index in term 3.
+pub(super) fn body_of(index: u64, event: Event) -> Vec<u8> {
     let envelope = Envelope {
         time: START + index.cast_signed() * 1_000_000_000,
         id: EventId(u128::from(index).to_be_bytes()),

@@ -377,7 +377,12 @@ impl Server {
 /// When certificates end, and what to do where that is soon; none without any.
 fn tls_stats(expiries: &[Expiry]) -> Option<CertificateStats> {
     let now = jiff::Timestamp::now().as_second();
-    let ends = |expiry: &Expiry| (format!("{}.expires", expiry.setting), expiry.moment());
+    let ends = |expiry: &Expiry| {
+        (
+            format!("{}.expires", expiry.setting),
+            Value::from(expiry.moment()),
+        )
+    };
     let warnings: Vec<_> = expiries.iter().filter_map(|one| one.warning(now)).collect();
     (!expiries.is_empty()).then(|| CertificateStats {
         warning: (!warnings.is_empty()).then(|| warnings.join("; ")),

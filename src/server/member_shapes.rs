@@ -92,5 +92,5 @@ pub struct CertificateStats {
     pub warning: Option<String>,
     /// When each ends, by its setting.
     #[serde(flatten)]
-    pub expires: BTreeMap<String, String>,
+    pub expires: BTreeMap<String, Value>,
 }

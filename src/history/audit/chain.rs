@@ -221,7 +221,7 @@ pub(super) fn roots(
         earlier.retain(|earlier| *earlier < at && *earlier >= trail.first());
         for hidden in earlier.clone() {
             // A chain begins for its reader with the first event that this one may see.
-            if !trail.shows(hidden)? {
+            if trail.event(hidden)?.is_none() {
                 earlier.remove(&hidden);
             }
         }

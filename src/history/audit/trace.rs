@@ -12,7 +12,6 @@ use serde::Serialize;
 use super::chain::{Chain, LinkKind};
 use super::resolve::ResolvedQuestion;
 use super::touched::{Touched, touched};
-use super::trail::rejected;
 use super::updates_by_cause::jobs_of;
 use super::{AuditError, Trail};
 
@@ -219,9 +218,9 @@ impl Build<'_> {
         begun: Option<i64>,
         depth: usize,
     ) -> Result<Node, AuditError> {
-        let view = self.trail.view();
-        let event = self.trail.event(index)?;
-        let (time, kind) = event.as_ref().map_or((0, ""), |e| (e.time, e.kind.name()));
+        let event = self.trail.named_event(index)?;
+        let (event, kind) = event.map_or((None, ""), |(event, kind)| (Some(event), kind));
+        let time = event.as_ref().map_or(0, |event| event.time);
         let begun = begun.unwrap_or(time);
         let updates = self.chain.updates(index);
         let again = !self.shown.insert((index, updates.and(above)));
@@ -260,7 +259,7 @@ impl Build<'_> {
                 Some((_, LinkKind::Thing)) => "thing",
                 None => "",
             },
-            rejected: rejected(view.rejection(index))?.0,
+            rejected: self.trail.rejection(index)?,
             again,
             things,
             more_things,

@@ -126,6 +126,29 @@ impl<'a> Trail<'a> {
         }
     }
 
+    /// The same of a row that may be others': who may not see everything learns nothing of it.
+    pub(super) fn unless_others_damaged<T: Default>(
+        &self,
+        found: Result<T, StorageError>,
+    ) -> Result<T, StorageError> {
+        match found {
+            Err(error) if error.is_damage() && !self.shows_all() => Ok(T::default()),
+            found => self.unless_damaged(found),
+        }
+    }
+
+    /// Why an event was rejected, if it was, as far as the reader may know it.
+    pub(super) fn rejection(&self, index: u64) -> Result<Option<String>, AuditError> {
+        let (mut rejected, unknown) = rejected(self.view.rejection(index))?;
+        if unknown.is_some() {
+            self.is_damaged.set(true);
+            if let Some(why) = &mut rejected {
+                self.cover_why(why);
+            }
+        }
+        Ok(rejected)
+    }
+
     /// Whether something was left out until now because it is damaged.
     pub(super) fn is_damaged(&self) -> bool {
         self.is_damaged.get()
@@ -219,6 +242,14 @@ impl<'a> Trail<'a> {
 
     /// The event at an index; none beyond the end.
     pub(super) fn event(&self, index: u64) -> Result<Option<Recorded>, AuditError> {
+        Ok(self.named_event(index)?.map(|(event, _)| event))
+    }
+
+    /// The same, with the name of its kind: of one that only another version knows it is `unknown`.
+    pub(super) fn named_event(
+        &self,
+        index: u64,
+    ) -> Result<Option<(Recorded, &'static str)>, AuditError> {
         if index > self.last() || index < self.first() {
             return Ok(None);
         }
@@ -232,7 +263,8 @@ impl<'a> Trail<'a> {
         if undecoded.is_some() {
             self.is_damaged.set(true);
         }
-        Ok((undecoded.is_none() || self.shows_all()).then_some(event))
+        let is_shown = undecoded.is_none() || self.shows_all();
+        Ok(is_shown.then_some((event, kind_name(&entry))))
     }
 
     /// The identifiers with this beginning that may be seen, some at most.
@@ -265,7 +297,8 @@ impl<'a> Trail<'a> {
         index: u64,
     ) -> Result<(Vec<Change>, Option<String>), AuditError> {
         let (mut changes, damaged) = or_why(self.all_changes(index))?;
-        if damaged.is_some() {
+        // Whether it may be seen is not known then.
+        if damaged.is_some() && self.shows_all() {
             self.is_damaged.set(true);
         }
         if let Eyes::Some(sees) = self.eyes {
@@ -385,7 +418,7 @@ impl<'a> Trail<'a> {
         let mut entry = AuditEntry::new(
             (self.view, self.redactor),
             ReadEvent {
-                kind: EventKind::from_number(logged.kind).map_or("unknown", EventKind::name),
+                kind: kind_name(logged),
                 event,
                 rejected,
                 unreadable,
@@ -399,6 +432,10 @@ impl<'a> Trail<'a> {
         }
         Ok(Some(entry))
     }
+}
+
+fn kind_name(logged: &Logged) -> &'static str {
+    EventKind::from_number(logged.kind).map_or("unknown", EventKind::name)
 }
 
 /// An event; where it cannot be decoded what the log says of it, and why.

@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use drover_events::Event;
+use drover_events::eval::EvalsUpserted;
+use drover_events::model::Evaluation;
 use drover_projections::tables::Namespaces;
 
 use super::*;
@@ -13,24 +16,31 @@ use crate::reactors::testing::{Direct, spoil_changes};
 /// The first index that some events of a log are at.
 const FIRST: u64 = 2;
 
-/// A log of the events up to 4, of which the one at 3 cannot be decoded.
-fn log(dir: &std::path::Path) -> LogEngine {
+/// What no event is decoded from.
+const NO_EVENT: &[u8] = b"no event";
+
+/// A log of these, from index 0 on.
+fn log_of(dir: &std::path::Path, bodies: Vec<(EventKind, Vec<u8>)>) -> LogEngine {
     let (log, _) = LogEngine::open(dir, LogOptions::default()).unwrap();
-    let entry = |index: u64| Logged {
+    let entry = |(index, (kind, body)): (u64, (EventKind, Vec<u8>))| Logged {
         index,
-        kind: match index {
-            0 => EventKind::RaftBlank.number(),
-            _ => testing::event(index).kind().number(),
-        },
+        kind: kind.number(),
         time: 7,
-        body: match index {
-            3 => b"no event".to_vec().into(),
-            _ => testing::body(index).into(),
-        },
+        body: body.into(),
     };
-    let entries = (0..=4).map(entry).collect();
+    let entries = (0..).zip(bodies).map(entry).collect();
     log.append(entries, Box::new(|_| ())).unwrap();
     log
+}
+
+/// A log of the events up to 4, of which the one at 3 cannot be decoded.
+fn log(dir: &std::path::Path) -> LogEngine {
+    let body = |index: u64| match index {
+        0 => (EventKind::RaftBlank, testing::body(0)),
+        3 => (testing::event(3).kind(), NO_EVENT.to_vec()),
+        _ => (testing::event(index).kind(), testing::body(index)),
+    };
+    log_of(dir, (0..=4).map(body).collect())
 }
 
 /// The state that so many of these events lead to, of which it cannot be read what the one at 2
@@ -131,10 +141,55 @@ fn a_cause_chain_says_that_something_of_it_cannot_be_read() {
         assert_eq!(root.kind, testing::event(index).kind().name());
         assert_eq!(root.actor.is_some(), index != 3, "{index}");
     }
+    // To a reader who may not see everything the one is not shown, and of the other it is not known
+    // whether it may be.
     let sees = |_: &Change| true;
-    let trail = Trail::new(&view, &log, &redactor, Eyes::Some(&sees));
-    let tree = trace(&trail, "3", "default").unwrap();
-    assert!(tree.damaged && tree.roots.is_empty(), "{tree:?}");
+    for (id, damaged) in [("3", true), ("event:2", false)] {
+        let trail = Trail::new(&view, &log, &redactor, Eyes::Some(&sees));
+        match trace(&trail, id, "default") {
+            Ok(tree) => assert!(tree.roots.is_empty(), "{tree:?}"),
+            Err(error) => assert!(matches!(error, AuditError::Unknown(_)), "{error:?}"),
+        }
+        assert_eq!(trail.is_damaged(), damaged, "{id}");
+    }
+    log.close();
+}
+
+#[test]
+fn a_cause_chain_begins_with_the_first_event_that_its_reader_may_see() {
+    let upserted = |status: &str| {
+        let eval = Evaluation {
+            id: "00000000-0000-4000-8000-000000000001".to_owned(),
+            namespace: "default".to_owned(),
+            job_id: "job".to_owned(),
+            status: status.to_owned(),
+            ..Evaluation::default()
+        };
+        Event::from(EvalsUpserted {
+            evals: vec![eval],
+            decision: None,
+        })
+    };
+    let server = Direct::new();
+    for (index, status) in [(1, "pending"), (2, "complete")] {
+        assert_eq!(server.apply(upserted(status)).0, index);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let kind = EventKind::EvalsUpserted;
+    let bodies = vec![
+        (EventKind::RaftBlank, testing::body(0)),
+        (kind, NO_EVENT.to_vec()),
+        (kind, testing::body_of(2, upserted("complete"))),
+    ];
+    let (log, redactor) = (log_of(dir.path(), bodies), Redactor::default());
+    let view = server.projections.view();
+    let sees = |_: &Change| true;
+    for (eyes, root) in [(Eyes::All, 1), (Eyes::Some(&sees), 2)] {
+        let trail = Trail::new(&view, &log, &redactor, eyes);
+        let tree = trace(&trail, "event:2", "default").unwrap();
+        let roots: Vec<u64> = tree.roots.iter().map(|node| node.index).collect();
+        assert_eq!((roots, tree.focus), (vec![root], vec![2]));
+    }
     log.close();
 }
 

@@ -49,7 +49,7 @@ impl UpdatesByCause {
             let alloc = trail
                 .view()
                 .get_at::<Allocs>(update.id.as_str(), event.index);
-            let alloc = trail.unless_damaged(alloc)?;
+            let alloc = trail.unless_others_damaged(alloc)?;
             part.jobs
                 .extend(alloc.map(|row| (row.namespace.clone(), row.job_id.clone())));
             part.allocs
@@ -70,7 +70,7 @@ impl UpdatesByCause {
             let mut cause = 0;
             for id in [&eval.id, &eval.previous_eval] {
                 let row = trail.view().get_at::<Evals>(id.as_str(), index);
-                let row = trail.unless_damaged(row)?;
+                let row = trail.unless_others_damaged(row)?;
                 let made = row.map_or(0, |row| row.create_index);
                 if made > 0 && made < index {
                     cause = made;
