@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::store::engine_test::{Op, Step, TABLES, Thing};
+use crate::store::engine_test::{Op, Step, TABLES, Thing, apply, open, with};
 use crate::{DatabaseOptions, Projections};
 
 fn thing(index: u64) -> Step {
@@ -196,4 +196,23 @@ fn a_flush_is_asked_for_by_rows_and_by_bytes_and_not_for_the_tables_own_indexes(
         (9..=60).contains(&times),
         "{times} for a mebibyte and what goes with it"
     );
+}
+
+#[test]
+fn what_a_snapshot_brought_is_on_the_disk_and_makes_no_flush_due() {
+    let dir = tempfile::tempdir().unwrap();
+    let steps: Vec<_> = (1..=36).map(thing).collect();
+    let (full, mut writer) = open(&dir.path().join("full"));
+    apply(&mut writer, &steps[..25], &[25]);
+    let files = dir.path().join("snapshot");
+    full.view()
+        .write_snapshot(&files, 1 << 20, &|_| Ok(()))
+        .unwrap();
+    let path = dir.path().join("other");
+    let (_projections, mut writer) = with(&path, |options| options.flush_every = 10);
+    writer.install(&files).unwrap();
+    apply(&mut writer, &steps[25..28], &[1]);
+    assert_eq!(writer.flushes(), 0, "three entries are not on the disk");
+    apply(&mut writer, &steps[28..], &[1]);
+    assert_eq!(writer.flushes(), 1, "ten were not");
 }

@@ -1,13 +1,15 @@
 //! What the engine promises, one story each, on the tables of `engine_test`.
 
-use drover_events::{EventId, Guard, Topic};
+use drover_events::{EventId, EventKind, Guard, Topic};
 
 use crate::engine::key::Id;
-use crate::engine::outcome::{Outcome, Rejection, Reply};
+use crate::engine::outcome::{Outcome, Refused, Rejection, Reply};
 use crate::engine::scan::Scan;
 use crate::engine::table::Table;
+use crate::engine::txn::{Ctx, Txn};
 use crate::store::engine_test::*;
-use crate::{StorageError, View};
+use crate::store::writer::GuardedEntry;
+use crate::{Interest, StorageError, View};
 
 #[test]
 fn ev_20_a_refused_event_leaves_only_its_outcome() {
@@ -283,4 +285,47 @@ fn stored_bytes_are_for_ever() {
         hash.to_hex(),
         "b0897ad12ab88aa7722241c1cf4b92e94335212531d7c481ae506705d605c4e8"
     );
+}
+
+/// The event that a backup became the base of the log.
+struct Restored(u64);
+
+impl GuardedEntry for Restored {
+    fn ctx(&self) -> Ctx {
+        Ctx {
+            kind: EventKind::ClusterRestored,
+            ..step(self.0, Vec::new()).ctx()
+        }
+    }
+
+    fn guards(&self) -> &[Guard] {
+        &[]
+    }
+
+    fn run(&self, _: &mut Txn<'_>, _: &Ctx) -> Result<Reply, Refused> {
+        Ok(Reply::None)
+    }
+}
+
+#[test]
+fn who_waits_for_a_row_is_woken_when_a_backup_became_the_base() {
+    let dir = tempfile::tempdir().unwrap();
+    let (projections, mut writer) = open(dir.path());
+    let put = |index, id: &str| [step(index, vec![Op::Put(thing(id, index))])];
+    apply(&mut writer, &put(1, "x"), &[1]);
+    let waiter = || {
+        projections
+            .watch()
+            .register(&[Interest::row::<Things>("x")])
+    };
+    let before = waiter();
+    apply(&mut writer, &put(2, "y"), &[1]);
+    assert!(!before.is_woken(), "another row was written");
+    writer.apply_batch(&[Restored(3)]).unwrap();
+    assert!(before.is_woken(), "the row may be another now");
+    assert_eq!(projections.view().table_index::<Things>(), 3);
+    // What follows is as it was before.
+    let after = waiter();
+    apply(&mut writer, &put(4, "y"), &[1]);
+    assert!(!after.is_woken());
 }

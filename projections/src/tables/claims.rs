@@ -285,7 +285,7 @@ pub fn merge(known: &CsiVolume, new: &CsiVolume) -> Result<CsiVolume, String> {
         topologies.required = topologies.required.clone().or_empty();
         topologies.preferred = topologies.preferred.clone().or_empty();
     }
-    if wanted != Default::default() && has_topologies(&wanted) && wanted != held {
+    if has_topologies(&wanted) && wanted != held {
         return Err(
             "volume topology request update was not compatible with existing topology".to_owned(),
         );
@@ -378,4 +378,105 @@ fn changed(known: &CsiVolume, new: &CsiVolume) -> CsiVolume {
         }
     }
     row
+}
+
+#[cfg(test)]
+mod tests {
+    use drover_events::csi::GROWN_LEVEL;
+    use drover_events::gojson::Map;
+    use drover_events::model::status::access_mode;
+    use drover_events::model::{CsiTopology, CsiTopologyRequest};
+
+    use super::*;
+
+    fn claim(alloc: &str, access_mode: &str) -> CsiVolumeClaimed {
+        CsiVolumeClaimed {
+            allocation_id: alloc.to_owned(),
+            access_mode: access_mode.to_owned(),
+            ..CsiVolumeClaimed::default()
+        }
+    }
+
+    fn by_alloc(claims: Vec<CsiVolumeClaimed>) -> Claims {
+        let claims = claims.into_iter();
+        claims
+            .map(|claim| (claim.allocation_id.clone(), claim))
+            .collect()
+    }
+
+    #[test]
+    fn a_claim_that_is_being_taken_back_is_held_and_counts_once() {
+        let past = |alloc: &str, to: u8| CsiVolumeClaimed {
+            state: to,
+            ..claim(alloc, "")
+        };
+        let row = CsiVolumeRow {
+            read_claims: by_alloc(vec![claim("reader", "")]),
+            write_claims: by_alloc(vec![claim("writer", "")]),
+            past_claims: by_alloc(vec![
+                past("free", state::DETACH_UNCONFIRMED),
+                past("gone", state::NODE_DETACHED),
+                past("reader", state::NODE_DETACHED),
+                past("writer", state::NODE_DETACHED),
+            ]),
+            ..CsiVolumeRow::default()
+        };
+        let holders: Vec<_> = row.holders().collect();
+        assert_eq!(holders, ["reader", "writer", "gone"]);
+    }
+
+    #[test]
+    fn a_claim_without_an_access_mode_has_that_of_its_volume() {
+        let allows = |of_volume: &str| {
+            let row = CsiVolumeRow {
+                volume: CsiVolume {
+                    access_mode: of_volume.to_owned(),
+                    ..CsiVolume::default()
+                },
+                read_claims: by_alloc(vec![claim("one", "")]),
+                ..CsiVolumeRow::default()
+            };
+            row.has_capacity("other", claim_mode::READ, access_mode::MULTI_NODE_READER)
+        };
+        assert!(allows(access_mode::MULTI_NODE_READER));
+        assert!(!allows(access_mode::SINGLE_NODE_WRITER));
+    }
+
+    #[test]
+    fn an_attached_volume_is_written_once() {
+        let mut row = CsiVolumeRow {
+            volume: CsiVolume {
+                controller_required: true,
+                ..CsiVolume::default()
+            },
+            ..CsiVolumeRow::default()
+        };
+        let mut taken = claim("one", access_mode::SINGLE_NODE_WRITER);
+        assert_eq!(row.take(&taken, GROWN_LEVEL), Ok(true));
+        assert!(row.waits_to_be_attached("one"));
+        taken.published = true;
+        assert_eq!(row.take(&taken, GROWN_LEVEL), Ok(true));
+        assert!(!row.waits_to_be_attached("one"));
+        assert_eq!(row.take(&taken, GROWN_LEVEL), Ok(false), "it is known");
+    }
+
+    #[test]
+    fn a_description_that_requests_no_topologies_keeps_those_of_before() {
+        let segments = Map::from([("rack", "r1".to_owned())]);
+        let requested = CsiTopologyRequest {
+            required: vec![CsiTopology { segments }].into(),
+            ..CsiTopologyRequest::default()
+        };
+        let known = CsiVolume {
+            requested_topologies: Some(requested),
+            ..CsiVolume::default()
+        };
+        for none in [None, Some(CsiTopologyRequest::default())] {
+            let new = CsiVolume {
+                requested_topologies: none,
+                ..CsiVolume::default()
+            };
+            assert_eq!(merge(&known, &new), Ok(known.clone()));
+        }
+    }
 }

@@ -144,3 +144,27 @@ pub fn get(from: &impl ReadRows, id: &str) -> Result<Option<Node>, StorageError>
         .unwrap_or_default();
     Ok(Some(join(Node::clone(&node), state)))
 }
+
+#[cfg(test)]
+mod tests {
+    use drover_events::gojson::Map;
+    use drover_events::model::CsiInfo;
+
+    use super::*;
+
+    #[test]
+    fn a_node_has_one_entry_for_each_plugin_that_it_reports() {
+        let reported = |ids: [&str; 2]| Map::from(ids.map(|id| (id, CsiInfo::default())));
+        let node = Node {
+            csi_controller_plugins: reported(["both", "controller"]),
+            csi_node_plugins: reported(["both", "node"]),
+            ..Node::default()
+        };
+        let (mut found, mut wanted) = (Entries::default(), Entries::default());
+        NodesByPlugin::entries(&node, &mut found);
+        for id in ["both", "controller", "node"] {
+            wanted.add::<NodesByPlugin>(id, ());
+        }
+        assert_eq!(found.list, wanted.list);
+    }
+}

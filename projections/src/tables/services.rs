@@ -95,3 +95,26 @@ impl Index for ServicesByAlloc {
         out.add::<Self>(&row.alloc_id, ());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_registration_is_found_by_name_job_node_and_allocation() {
+        let row = ServiceRegistration {
+            namespace: "default".into(),
+            service_name: "web".into(),
+            job_id: "shop".into(),
+            node_id: "n1".into(),
+            alloc_id: "a1".into(),
+            ..ServiceRegistration::default()
+        };
+        let mut wanted = Entries::default();
+        wanted.add::<ServicesByName>(("default", "web"), ());
+        wanted.add::<ServicesByJob>(("default", "shop"), ());
+        wanted.add::<ServicesByNode>("n1", ());
+        wanted.add::<ServicesByAlloc>("a1", ());
+        assert_eq!(Entries::of::<Services>(&row, b"").list, wanted.list);
+    }
+}

@@ -75,6 +75,38 @@ fn zero_fields_are_left_out_of_every_table_and_come_back() {
     for_every_table!(default_is_zero());
 }
 
+fn list_topic<T: Table>(topics: &mut Vec<(&'static str, Topic)>) {
+    let row = T::Row::default();
+    let topic = T::stream(&row).map(|stream| stream.topic);
+    topics.extend(topic.map(|topic| (T::NAME, topic)));
+}
+
+#[test]
+fn changes_of_rows_are_published_under_the_topic_of_their_table() {
+    let mut topics = Vec::new();
+    for_every_table!(list_topic(&mut topics));
+    let known = [
+        ("nodes", Topic::Node),
+        ("node_states", Topic::Node),
+        ("node_pools", Topic::NodePool),
+        ("jobs", Topic::Job),
+        ("deployments", Topic::Deployment),
+        ("evals", Topic::Evaluation),
+        ("allocs", Topic::Allocation),
+        ("csi_volumes", Topic::CsiVolume),
+        ("csi_plugins", Topic::CsiPlugin),
+        ("host_volumes", Topic::HostVolume),
+        ("acl_policies", Topic::AclPolicy),
+        ("acl_tokens", Topic::AclToken),
+        ("acl_roles", Topic::AclRole),
+        ("auth_methods", Topic::AclAuthMethod),
+        ("binding_rules", Topic::AclBindingRule),
+        ("services", Topic::Service),
+        ("variables", Topic::Variable),
+    ];
+    assert_eq!(topics, known);
+}
+
 struct FillAll;
 
 fn put_default<T: Table>(txn: &mut Txn<'_>) {

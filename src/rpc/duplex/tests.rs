@@ -120,6 +120,18 @@ async fn mod_30_a_stream_breaks_after_too_long_a_silence_and_beats_prevent_that(
 }
 
 #[tokio::test]
+async fn a_sign_of_life_is_sent_once_in_an_interval() {
+    let began = tokio::time::Instant::now();
+    let (_half, body) = Half::new(QUICK);
+    let mut body = std::pin::pin!(body);
+    for beat in 1..=3 {
+        let piece = timeout(SOON, body.frame()).await.unwrap().unwrap().unwrap();
+        assert_eq!(piece.into_data().unwrap(), frame(BEAT, b""));
+        assert!(began.elapsed() >= QUICK.interval * beat, "beat {beat}");
+    }
+}
+
+#[tokio::test]
 async fn frames_may_be_cut_anywhere_and_lies_about_their_length_break_the_stream() {
     let (half, body) = Half::new(QUICK);
     let Duplex {

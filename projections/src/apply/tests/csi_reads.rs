@@ -2,7 +2,7 @@
 
 use drover_events::csi::*;
 use drover_events::gojson::Map;
-use drover_events::model::{CsiVolume, VolumeRequest};
+use drover_events::model::{CsiInfo, CsiVolume, VolumeRequest};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
@@ -150,4 +150,32 @@ fn csi_27_what_an_allocation_left_is_known_also_when_it_is_gone() {
     world.given(reported(&[40], "complete"));
     assert_eq!(left(&world, 40), Some(Vec::new()), "it asked for none");
     assert_eq!(left(&world, 71), None, "nobody ever knew it");
+}
+
+#[test]
+fn csi_plugins_that_a_node_runs_in_one_part_only_are_counted_so() {
+    let mut world = world();
+    let alone = || {
+        // No allocation runs it, so it stands by itself.
+        let alone = CsiInfo {
+            alloc_id: String::new(),
+            ..info(60, true)
+        };
+        Map::from([("hostpath", alone)])
+    };
+    let parts = |world: &World| {
+        let plugin = read::plugin(&world.view(), "hostpath").unwrap().unwrap();
+        let counted = (plugin.row.controllers, plugin.row.nodes);
+        (counted, plugin.controllers.len(), plugin.nodes.len())
+    };
+    world.given(registered(Node {
+        csi_controller_plugins: alone(),
+        ..node(10)
+    }));
+    assert_eq!(parts(&world), ((1, 0), 1, 0));
+    world.given(registered(Node {
+        csi_node_plugins: alone(),
+        ..node(11)
+    }));
+    assert_eq!(parts(&world), ((1, 1), 1, 1));
 }

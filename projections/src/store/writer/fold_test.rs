@@ -3,7 +3,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::store::engine_test::{Op, Step, TABLES, Thing, dump, many_ops, numbered, open, steps};
+use crate::store::engine_test::{
+    Op, Step, TABLES, Thing, dump, many_ops, numbered, open, steps, thing,
+};
 use crate::{DatabaseOptions, Projections};
 
 /// All entries after the steps went through batches.
@@ -156,4 +158,27 @@ fn ev_20_after_an_error_nothing_that_is_held_is_written() {
         dump(&writer.projections().view()),
         by_batches(dir.path(), &steps)
     );
+}
+
+#[test]
+fn a_removal_is_held_only_where_the_database_may_have_the_row() {
+    let dir = tempfile::tempdir().unwrap();
+    let put = || vec![Op::Put(thing("x", 1))];
+    let delete = || vec![Op::Delete("x".to_owned())];
+    let steps = numbered(vec![put(), delete(), put(), delete()]);
+    let mut fold = fold(dir.path(), 1 << 20);
+    let removals = |fold: &Fold| {
+        let rows = fold.staged.rows.entries(Family::Rows);
+        rows.filter(|(_, value)| value.is_none()).count()
+    };
+    for step in &steps[..2] {
+        fold.apply_all(std::slice::from_ref(step)).unwrap();
+        fold.write_up_to_position().unwrap();
+    }
+    assert_eq!(removals(&fold), 0, "the database is empty");
+    fold.apply_all(&steps[2..3]).unwrap();
+    fold.commit().unwrap();
+    fold.apply_all(&steps[3..]).unwrap();
+    fold.write_up_to_position().unwrap();
+    assert_eq!(removals(&fold), 1, "the database has the row");
 }
