@@ -2,11 +2,21 @@
 
 use std::sync::Arc;
 
-use drover_events::model::Constraint;
+use drover_events::model::{Constraint, NetworkResource, Port};
 use drover_testkit::fixtures::{job, node};
 
 use super::{PlacementRequest, Stack, StackOptions};
 use crate::cluster::Cluster;
+
+fn options(seed: u64) -> StackOptions {
+    StackOptions {
+        spread: false,
+        oversubscription: false,
+        wide_limit: 100,
+        batch: true,
+        seed,
+    }
+}
 
 #[test]
 fn what_runs_already_counts_whether_it_is_told_before_the_first_question_or_after_it() {
@@ -21,14 +31,7 @@ fn what_runs_already_counts_whether_it_is_told_before_the_first_question_or_afte
             ..Constraint::default()
         }]
         .into();
-        let options = StackOptions {
-            spread: false,
-            oversubscription: false,
-            wide_limit: 100,
-            batch: true,
-            seed: 1,
-        };
-        let mut stack = Stack::new(&cluster, Arc::new(spec), options);
+        let mut stack = Stack::new(&cluster, Arc::new(spec), options(1));
         if requested_before {
             assert_eq!(stack.nodes().len(), 2);
         }
@@ -46,4 +49,37 @@ fn what_runs_already_counts_whether_it_is_told_before_the_first_question_or_afte
             );
         }
     }
+}
+
+/// Each of two ports could be had of a node that gives out one, but not both of them.
+#[test]
+fn a_node_that_cannot_give_after_all_what_fits_is_exhausted() {
+    let port = |label: &str, value: i64| Port {
+        label: label.into(),
+        value,
+        ..Port::default()
+    };
+    let mut spec = job("service", 1);
+    spec.task_groups[0].networks = vec![NetworkResource {
+        reserved_ports: vec![port("web", 20_000)].into(),
+        dynamic_ports: vec![port("db", 0)].into(),
+        ..NetworkResource::default()
+    }]
+    .into();
+    let mut narrow = node(0);
+    let resources = narrow.node_resources.as_mut().expect("it has some");
+    (resources.min_dynamic_port, resources.max_dynamic_port) = (20_000, 20_000);
+    let mut cluster = Cluster::default();
+    let slot = cluster.upsert_node(narrow);
+    let mut stack = Stack::new(&cluster, Arc::new(spec), options(1));
+    let wanted = PlacementRequest {
+        group: "g",
+        name: "j.g[0]",
+    };
+    let found = stack.select_only(wanted, slot);
+    assert!(found.choice.is_none());
+    let metric = found.metric;
+    assert_eq!((metric.nodes_evaluated, metric.nodes_exhausted), (1, 1));
+    let why = "network: dynamic port selection failed";
+    assert_eq!(metric.dimension_exhausted.get(why), Some(&1));
 }
