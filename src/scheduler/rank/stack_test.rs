@@ -1,5 +1,6 @@
 //! What counts in a search for a place.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use drover_events::model::{Constraint, NetworkResource, Port};
@@ -53,7 +54,7 @@ fn what_runs_already_counts_whether_it_is_told_before_the_first_question_or_afte
 
 /// Each of two ports could be had of a node that gives out one, but not both of them.
 #[test]
-fn a_node_that_cannot_give_after_all_what_fits_is_exhausted() {
+fn a_node_that_cannot_give_after_all_what_fits_is_exhausted_and_passed_over() {
     let port = |label: &str, value: i64| Port {
         label: label.into(),
         value,
@@ -71,15 +72,29 @@ fn a_node_that_cannot_give_after_all_what_fits_is_exhausted() {
     (resources.min_dynamic_port, resources.max_dynamic_port) = (20_000, 20_000);
     let mut cluster = Cluster::default();
     let slot = cluster.upsert_node(narrow);
-    let mut stack = Stack::new(&cluster, Arc::new(spec), options(1));
+    let spec = Arc::new(spec);
     let wanted = PlacementRequest {
         group: "g",
         name: "j.g[0]",
     };
-    let found = stack.select_only(wanted, slot);
-    assert!(found.choice.is_none());
-    let metric = found.metric;
-    assert_eq!((metric.nodes_evaluated, metric.nodes_exhausted), (1, 1));
-    let why = "network: dynamic port selection failed";
-    assert_eq!(metric.dimension_exhausted.get(why), Some(&1));
+    let none = BTreeSet::new();
+    for only in [true, false] {
+        let mut stack = Stack::new(&cluster, Arc::clone(&spec), options(1));
+        let found = match only {
+            true => stack.select_only(wanted, slot),
+            false => stack.select(wanted, &none, None),
+        };
+        assert!(found.choice.is_none(), "only it: {only}");
+        let metric = found.metric;
+        assert_eq!((metric.nodes_evaluated, metric.nodes_exhausted), (1, 1));
+        let why = "network: dynamic port selection failed";
+        assert_eq!(metric.dimension_exhausted.get(why), Some(&1));
+    }
+    // Whichever is looked at first.
+    let able = cluster.upsert_node(node(1));
+    for seed in 0..8 {
+        let mut stack = Stack::new(&cluster, Arc::clone(&spec), options(seed));
+        let found = stack.select(wanted, &none, None).choice;
+        assert_eq!(found.map(|choice| choice.slot), Some(able), "seed {seed}");
+    }
 }
