@@ -13,7 +13,7 @@ use super::cluster::Demand;
 use super::rank::Search;
 
 /// The version of the scheduler's rules. It goes up with every change that can alter a decision.
-pub const SCHEDULER_VERSION: u32 = 8;
+pub const SCHEDULER_VERSION: u32 = 9;
 
 /// What a decision depends on beside the state: with the same state and these, it is the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

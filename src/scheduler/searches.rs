@@ -173,3 +173,47 @@ fn apply(stack: &mut Stack<'_>, change: &PlanChange) {
         false => stack.stop(node, group, demand),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use drover_testkit::fixtures::{job, node};
+
+    use super::*;
+
+    fn of_version(version: u64) -> Former {
+        let mut spec = job("service", 2);
+        spec.version = version;
+        let resources = spec.task_groups[0].tasks[0].resources.as_mut();
+        resources.expect("it requests some").memory_mb = 5_000;
+        let options = StackOptions {
+            spread: false,
+            oversubscription: false,
+            wide_limit: 100,
+            batch: false,
+            seed: 1,
+        };
+        (Arc::new(spec), options)
+    }
+
+    #[test]
+    fn the_search_of_a_former_version_knows_what_was_placed_since_and_is_recorded() {
+        let mut cluster = Cluster::default();
+        cluster.upsert_node(node(0));
+        let former = [of_version(0)];
+        let mut searches = Searches::new(&cluster, of_version(1), &former, Vec::new(), true);
+        let wanted = PlacementRequest {
+            group: "g",
+            name: "j.g[0]",
+        };
+        let none = BTreeSet::new();
+        let first = searches.select(&former[0].0, wanted, &none, None);
+        let first = first.choice.expect("it fits");
+        searches.add(&node(0).id, "g", &first.demand);
+        let second = searches.select(&former[0].0, wanted, &none, None);
+        assert!(second.choice.is_none(), "there is room for one");
+        assert_eq!(second.metric.dimension_exhausted.get("memory"), Some(&1));
+        let recorded = searches.take_searches();
+        let chosen: Vec<Vec<String>> = recorded.into_iter().map(|search| search.chosen).collect();
+        assert_eq!(chosen, [vec![node(0).id], Vec::new()]);
+    }
+}

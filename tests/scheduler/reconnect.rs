@@ -55,10 +55,15 @@ fn sch_01_a_lost_node_loses_its_allocations_unless_they_may_be_out_of_contact() 
 }
 
 fn disconnected(replace: bool) -> (World, String, String) {
+    disconnected_for(replace, "best_score")
+}
+
+fn disconnected_for(replace: bool, reconcile: &str) -> (World, String, String) {
     let mut job = job("service", 1);
     job.task_groups[0].disconnect = Some(DisconnectStrategy {
         lost_after: 60 * SECOND,
         replace: Some(replace),
+        reconcile: reconcile.into(),
         ..Default::default()
     });
     let mut world = World::new(3, job);
@@ -94,6 +99,26 @@ fn sch_07_after_a_reconnect_exactly_the_count_is_left() {
             world.run("reconnect").plan.is_empty(),
             "it is ordinary again"
         );
+    }
+}
+
+#[test]
+fn of_one_that_is_back_and_its_replacement_that_goes_on_which_its_group_says() {
+    for (reconcile, original) in [("keep_original", true), ("keep_replacement", false)] {
+        let (mut world, id, node) = disconnected_for(true, reconcile);
+        let mut replacements = world.live();
+        replacements.retain(|other| *other != id);
+        assert_eq!(replacements.len(), 1, "{reconcile}");
+        world.all_are("running");
+        world.node_status(&node, "ready");
+        let outcome = world.run("reconnect");
+        let [stop] = outcome.plan.stops.as_slice() else {
+            panic!("{reconcile}: {:?}", outcome.plan.stops);
+        };
+        let why = "alloc not needed due to disconnected client reconnect";
+        assert_eq!(stop.description, why, "{reconcile}");
+        let goes_on = if original { vec![id] } else { replacements };
+        assert_eq!(world.live(), goes_on, "{reconcile}");
     }
 }
 

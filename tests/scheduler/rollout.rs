@@ -97,7 +97,7 @@ fn canaries_come_first_and_the_rest_after_promotion() {
         "the one the canary stands for"
     );
     assert_eq!(outcome.desired["g"].destructive_update, 1);
-    assert_eq!(world.live().len(), 3);
+    assert_eq!(names(&world), ["j.g[0]", "j.g[1]", "j.g[2]"]);
 }
 
 /// A service of so many that are healthy, on so many nodes, and a healthy canary of its next

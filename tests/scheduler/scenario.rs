@@ -300,6 +300,22 @@ fn a_failed_allocation_is_rescheduled_later_then_now_and_elsewhere() {
 }
 
 #[test]
+fn a_failed_allocation_that_is_due_within_a_second_is_rescheduled_at_once() {
+    for (delay, at_once) in [(SECOND, true), (SECOND + 1, false)] {
+        let mut spec = job("service", 1);
+        let policy = spec.task_groups[0].reschedule_policy.as_mut().unwrap();
+        policy.delay = delay;
+        let mut world = World::new(2, spec);
+        world.run("job-register");
+        let id = world.live()[0].clone();
+        world.fail(&id);
+        let outcome = world.run("alloc-failure");
+        assert_eq!(outcome.follow_ups.is_empty(), at_once, "{delay}");
+        assert_eq!(world.live().len(), usize::from(at_once), "{delay}");
+    }
+}
+
+#[test]
 fn a_batch_job_is_tried_again_as_often_as_allowed_and_keeps_what_is_done() {
     let mut world = World::new(5, job("batch", 2));
     world.run("job-register");

@@ -164,3 +164,43 @@ fn a_system_job_without_room_says_so() {
     );
     assert!(outcome.blocked.is_some());
 }
+
+#[test]
+fn a_system_job_that_no_node_may_run_says_why() {
+    let mut spec = job("system", 1);
+    spec.constraints = vec![Constraint {
+        l_target: "${attr.kernel.name}".into(),
+        r_target: "plan9".into(),
+        operand: "=".into(),
+    }]
+    .into();
+    let outcome = World::new(2, spec).run("job-register");
+    let metric = &outcome.failed["g"];
+    assert_eq!((metric.nodes_evaluated, metric.nodes_filtered), (2, 2));
+    for reason in ["${attr.kernel.name} = plan9", "computed class ineligible"] {
+        let nodes = metric.constraint_filtered.get(reason);
+        assert_eq!(nodes, Some(&1), "{reason}");
+    }
+}
+
+#[test]
+fn what_an_operator_stops_of_a_system_job_comes_again_by_either_request() {
+    let mut world = World::new(2, job("system", 1));
+    world.run("job-register");
+    world.all_are("running");
+    for migrates in [true, false] {
+        let id = world.live()[0].clone();
+        world.client(&id, |alloc| {
+            let request = &mut alloc.desired_transition;
+            request.migrate = Some(migrates);
+            request.reschedule = Some(!migrates);
+            request.force_reschedule = Some(!migrates);
+        });
+        let outcome = world.run("alloc-stop");
+        let desired = &outcome.desired["g"];
+        assert_eq!((desired.migrate, desired.place), (1, 1), "{migrates}");
+        let old = world.alloc(&id);
+        assert_eq!(old.desired_description, "alloc is being migrated");
+        assert_eq!(world.live().len(), 2, "{migrates}");
+    }
+}

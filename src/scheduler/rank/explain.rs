@@ -278,3 +278,32 @@ impl Stack<'_> {
 fn refused(step: RefusalStep, reason: String) -> NodeVerdict {
     NodeVerdict::Refused { step, reason }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_too_many_searches_the_first_and_the_failed_of_each_group_are_kept() {
+        let search = Search {
+            group: "g".into(),
+            chosen: Vec::new(),
+            evaluated: 0,
+            nodes: Vec::new(),
+            named: false,
+        };
+        for (reports, group, failed, wanted) in [
+            (REPORTS - 1, "g", false, true),
+            (REPORTS, "g", false, false),
+            (REPORTS, "g", true, true),
+            (REPORTS, "other", false, true),
+        ] {
+            let record = SearchRecord {
+                searches: vec![search.clone()],
+                reports,
+            };
+            let wants = record.wants(group, failed);
+            assert_eq!(wants, wanted, "{reports} {group} failed: {failed}");
+        }
+    }
+}

@@ -311,9 +311,12 @@ impl<'a> Stack<'a> {
         group.volumes.seek(wanted.name, self.cluster.volumes());
         let mut tally = Tally::default();
         let mut best = Best::default();
+        // Nodes that could not give what fits there: they would be the best again and again.
+        let mut unable = BTreeSet::new();
         let from = self.offset;
         let choice = loop {
-            let found = self.best_of(&mut group, penalty, only, &mut tally, &mut best);
+            let (tally, best) = (&mut tally, &mut best);
+            let found = self.best_of(&mut group, penalty, only, &unable, tally, best);
             let Some(slot) = found else { break None };
             match self.give(&group, slot) {
                 Ok(choice) => break Some(choice),
@@ -321,9 +324,7 @@ impl<'a> Stack<'a> {
                     if let Some(info) = &self.cluster.slot(slot).info {
                         tally.exhaust(info, &dimension);
                     }
-                    if only.is_some() {
-                        break None;
-                    }
+                    unable.insert(slot);
                 }
             }
         };
@@ -356,12 +357,14 @@ impl<'a> Stack<'a> {
             .max(usize::try_from(group.group.count).unwrap_or(0))
     }
 
-    /// Goes round the nodes until enough candidates were met, and takes the best of them.
+    /// Goes round the nodes until enough candidates were met, and takes the best of them. Nodes
+    /// that are `unable` are passed over.
     fn best_of(
         &mut self,
         group: &mut GroupState,
         penalty: &BTreeSet<u32>,
         only: Option<u32>,
+        unable: &BTreeSet<u32>,
         tally: &mut Tally,
         best: &mut Best,
     ) -> Option<u32> {
@@ -373,6 +376,9 @@ impl<'a> Stack<'a> {
         while met < limit && seen < total {
             let slot = only.unwrap_or_else(|| self.next_node());
             seen += 1;
+            if unable.contains(&slot) {
+                continue;
+            }
             tally.evaluate();
             let Some(score) = self.candidate(group, slot, penalty, tally) else {
                 continue;

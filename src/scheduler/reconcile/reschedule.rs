@@ -343,3 +343,54 @@ impl Reconciler<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use drover_events::model::{Job, TaskGroup};
+
+    use super::*;
+
+    /// The next delay, of 20 at most, where one that waited so long has been running for so long.
+    fn delay_after(waited: i64, ran: i64) -> i64 {
+        let policy = ReschedulePolicy {
+            unlimited: true,
+            delay: 5,
+            delay_function: "exponential".into(),
+            max_delay: 20,
+            ..ReschedulePolicy::default()
+        };
+        let group = TaskGroup {
+            name: "g".into(),
+            reschedule_policy: Some(policy),
+            ..TaskGroup::default()
+        };
+        let job = Job {
+            task_groups: vec![group].into(),
+            ..Job::default()
+        };
+        let event = RescheduleEvent {
+            reschedule_time: 100,
+            delay: waited,
+            ..RescheduleEvent::default()
+        };
+        next_delay(&Allocation {
+            task_group: "g".into(),
+            modify_time: 100 + ran,
+            job: Some(Arc::new(job)),
+            reschedule_tracker: Some(RescheduleTracker {
+                events: vec![event].into(),
+                ..RescheduleTracker::default()
+            }),
+            ..Allocation::default()
+        })
+    }
+
+    #[test]
+    fn only_a_delay_beyond_the_most_begins_anew_once_it_was_outlasted() {
+        for (waited, ran, wanted) in [(5, 1_000, 10), (10, 1_000, 20), (20, 20, 20), (20, 21, 5)] {
+            assert_eq!(delay_after(waited, ran), wanted, "{waited} {ran}");
+        }
+    }
+}
