@@ -39,7 +39,7 @@ pub(crate) struct Changed<'a> {
     pub(crate) stream: Option<StreamKey<'a>>,
     /// Positions in `stream.filter_keys` that get a posting (`Table::POSTED`).
     pub(crate) posted: &'static [usize],
-    /// The table continues another one's object (`node_states`: `nodes`); if one event changes both,
-    /// only the other is published.
+    /// The table continues another one's objects (`node_states` those of `nodes`); if one event
+    /// changes both, only the other is published.
     pub(crate) continues_another: bool,
 }

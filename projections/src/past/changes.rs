@@ -90,8 +90,8 @@ pub(crate) struct Recording<'a, 's> {
     pub(crate) key: &'a [u8],
     pub(crate) namespace: &'a str,
     pub(crate) stream: Option<&'a StreamKey<'s>>,
-    /// The table continues another one's object (`node_states`: `nodes`); if one event changes both,
-    /// only the other is published.
+    /// The table continues another one's objects (`node_states` those of `nodes`); if one event
+    /// changes both, only the other is published.
     pub(crate) continues_another: bool,
 }
 
