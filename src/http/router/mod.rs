@@ -160,10 +160,10 @@ fn streamed(what: (&'static str, Somewhere)) -> MethodEntry {
     MethodEntry::of(Methods::Get, access, on(MethodFilter::GET, serve))
 }
 
-/// Some methods that are not built, and what to do instead.
-fn not_built(methods: Methods, advice: &'static str) -> MethodEntry {
+/// Some methods that are not built; why not, or what to do instead.
+fn not_built(methods: Methods, why: &'static str) -> MethodEntry {
     call(methods, Access::Absent, move |write| {
-        absent::not_built(write, advice)
+        absent::not_built(write, why)
     })
 }
 

@@ -451,8 +451,8 @@ fn not_in_this_version(table: RouteTable) -> RouteTable {
     for path in ENTERPRISE {
         table = table.route(path, [call(Any, Absent, absent::enterprise)]);
     }
-    for (path, advice) in absent::NOT_BUILT {
-        table = table.route(path, [not_built(Any, advice)]);
+    for (path, why) in absent::NOT_BUILT {
+        table = table.route(path, [not_built(Any, why)]);
     }
     table
 }
