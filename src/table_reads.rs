@@ -17,8 +17,8 @@ const AT_A_TIME: usize = 64;
 const GLANCE: u32 = 128;
 /// Reads of the API.
 static READS: Semaphore = Semaphore::const_new(AT_A_TIME);
-/// Reads for a decision or for a node.
-static DECISIONS: Semaphore = Semaphore::const_new(AT_A_TIME);
+/// Reads apart from those of the API: for a decision or for a node.
+static APART: Semaphore = Semaphore::const_new(AT_A_TIME);
 /// Look-ups of callers who proved nothing yet.
 static ADMISSIONS: Semaphore = Semaphore::const_new(8);
 
@@ -48,10 +48,10 @@ pub async fn glancing<T: Send + 'static>(
 ///
 /// # Errors
 /// The runtime ends.
-pub async fn read_for_decision<T: Send + 'static>(
+pub async fn read_apart_from_api<T: Send + 'static>(
     work: impl Fn() -> T + Send + 'static,
 ) -> Result<T, Refusal> {
-    quickly(&DECISIONS, work).await
+    quickly(&APART, work).await
 }
 
 /// The same for what takes long to decide, whatever is in memory.
@@ -61,7 +61,7 @@ pub async fn read_for_decision<T: Send + 'static>(
 pub async fn read_long_for_decision<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Refusal> {
-    elsewhere(&DECISIONS, work).await
+    elsewhere(&APART, work).await
 }
 
 /// The same for who a caller is, which anybody may have looked up: they wait for one another only.
@@ -211,10 +211,10 @@ mod tests {
         assert!(panicked.unwrap_err().is_panic());
         // All the turns of reads taken, a decision has its own.
         let _taken = every_read().await;
-        assert_eq!(read_for_decision(|| 7).await.unwrap(), 7);
+        assert_eq!(read_apart_from_api(|| 7).await.unwrap(), 7);
         // So has a caller that is not known yet, and no other waits for it.
         let _strangers = ADMISSIONS.acquire_many(8).await.unwrap();
-        assert_eq!(read_for_decision(|| 7).await.unwrap(), 7);
+        assert_eq!(read_apart_from_api(|| 7).await.unwrap(), 7);
     }
 
     #[tokio::test]
@@ -239,8 +239,8 @@ mod tests {
         // Then it is in memory, unless the little cache of a test has no space just there.
         let mut here = false;
         for number in [1, 40, 80, 120, 160] {
-            read_for_decision(read(&direct, number)).await.unwrap();
-            here |= read_for_decision(read(&direct, number)).await.unwrap() == (true, true);
+            read_apart_from_api(read(&direct, number)).await.unwrap();
+            here |= read_apart_from_api(read(&direct, number)).await.unwrap() == (true, true);
         }
         assert!(here);
         assert_eq!(
@@ -252,7 +252,7 @@ mod tests {
         for ask in 0..3 {
             let look = read(&direct, [100, 150, 200][ask]);
             let first = match ask {
-                0 => read_for_decision(look).await,
+                0 => read_apart_from_api(look).await,
                 1 => glancing(look).await,
                 _ => admitting(look).await,
             };
@@ -260,7 +260,7 @@ mod tests {
             assert_eq!(first.unwrap(), (true, ask == 2), "{ask}: after a start");
         }
         assert_eq!(
-            read_for_decision(read(&direct, 150)).await.unwrap(),
+            read_apart_from_api(read(&direct, 150)).await.unwrap(),
             (true, true)
         );
         assert!(glance(read(&direct, 50)).0);

@@ -147,7 +147,7 @@ pub(super) async fn fetched(
         let newest = some.iter().map(|(_, index)| **index).max();
         let request = AllocsGetRequest {
             alloc_ids: some.iter().map(|(id, _)| (*id).clone()).collect(),
-            min_query_index: newest.unwrap_or(1).saturating_sub(1),
+            min_query_index: newest.unwrap_or(0),
             max_query_time: i64::try_from(FETCH_WAIT.as_nanos()).unwrap_or(i64::MAX),
         };
         let answer = core.caller.once::<AllocGetAllocs>(&request, CALL_TIMEOUT);

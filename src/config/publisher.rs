@@ -1,4 +1,5 @@
-//! The `event_publisher` block: where every event is published beside the API.
+//! The `event_publisher` block: what is published to Kafka, and what CloudEvents show there and on
+//! the API's stream.
 //!
 //! How a field is read (`=> set`, `block`, `maybe`) is in `kinds.rs`.
 
@@ -48,7 +49,8 @@ pub struct KafkaConfig {
     /// The topic; with `topic_per_stream` what the names of the topics begin with.
     pub topic: String = "drover.events".into() => set,
     /// A topic for every topic of the event stream (`<topic>.Job`, …); an event that changes
-    /// objects of several topics is a message in each of those.
+    /// objects of several topics is a message in each of those, an event of none is in
+    /// `<topic>.Other`.
     pub topic_per_stream: bool => set,
     /// Whether an event that holds many objects is a message for each of them.
     pub split: bool = true => set,
@@ -84,7 +86,9 @@ pub struct KafkaConfig {
     /// What becomes of events that were refused when they were applied, and so changed nothing.
     /// `omit`: they are not published; `mark`: published with `Outcome` "refused".
     pub rejected: String = "omit".into() => set,
-    /// What becomes of events beyond `max_message_bytes`: `mark` or `stop`.
+    /// What becomes of events beyond `max_message_bytes`. `mark`: a marker (the same document with
+    /// its size in place of its payload) takes their place; `stop`: nothing more is published until
+    /// this or the limit is changed.
     pub oversized: String = "mark".into() => set,
     /// What becomes of events that the log dropped (`server.retention`) before they were published,
     /// because brokers were away for longer than `server.retention.publisher_wait`: with `stop`
@@ -101,7 +105,8 @@ pub struct KafkaConfig {
     /// How long any answer of the brokers is waited for.
     pub timeout: Duration = 30 * SECOND => set,
     /// How old the oldest unpublished event may be before an event says that the publisher lags;
-    /// another one says when it has caught up.
+    /// another one says that it has caught up, when less than half of that (and of
+    /// `lag_warning_events`) is left.
     pub lag_warning: Duration = 10 * SECOND => set,
     /// How many events may be unpublished before the same is reported; 0: any number.
     pub lag_warning_events: u64 => set,

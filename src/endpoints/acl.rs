@@ -27,7 +27,7 @@ use crate::rpc::methods::{
     ResolveAclTokenRequest, ResolveAclTokenResponse, WorkloadClaims,
 };
 use crate::rpc::service::Call;
-use crate::table_reads::read_for_decision;
+use crate::table_reads::read_apart_from_api;
 
 /// Names or ids of one call: a token has no more.
 const MOST: usize = 1_000;
@@ -86,7 +86,7 @@ impl ClientEndpoints {
         let reported = TokenScope::to(self.authenticate(call).await?)?;
         let view = self.server.projections.view();
         self.server.gate.knows(&view)?;
-        read_for_decision(move || work(&view, &reported)).await?
+        read_apart_from_api(move || work(&view, &reported)).await?
     }
 }
 
@@ -123,7 +123,7 @@ pub(super) async fn resolve_token(
             index: view.table_index::<AclTokens>(),
         })
     };
-    read_for_decision(find).await?
+    read_apart_from_api(find).await?
 }
 
 /// `ACL.GetClaimPolicies`: the workload that something was signed of, as long as it lives, and the

@@ -26,7 +26,7 @@ use crate::rpc::service::{Access, Call};
 use crate::rpc::sessions::NodeSession;
 use crate::rpc::{Rpc as _, Streaming as _};
 use crate::server::Server;
-use crate::table_reads::{admitting, read_for_decision};
+use crate::table_reads::{admitting, read_apart_from_api};
 
 /// Keeps hashes of node secrets apart from hashes of anything else.
 const DOMAIN: &[u8] = b"drover node secret\0";
@@ -219,7 +219,7 @@ impl ClientEndpoints {
 
     async fn proof(self: &Arc<Self>, call: &Call, node_id: &str) -> Result<Proof, Refusal> {
         let (endpoints, token, id) = (self.clone(), call.token.clone(), node_id.to_owned());
-        read_for_decision(move || endpoints.prove(&token, &id)).await?
+        read_apart_from_api(move || endpoints.prove(&token, &id)).await?
     }
 
     fn prove(&self, token: &str, node_id: &str) -> Result<Proof, Refusal> {
@@ -255,7 +255,7 @@ impl ClientEndpoints {
         let (endpoints, token, id) = (self.clone(), call.token.clone(), call.node.clone());
         let proves = move || endpoints.prove(&token, &id);
         let proved = match is_known {
-            true => read_for_decision(proves).await,
+            true => read_apart_from_api(proves).await,
             false => admitting(proves).await,
         };
         proved.is_ok_and(|proved| matches!(proved, Ok(Proof::Proved)))

@@ -17,7 +17,7 @@ use crate::rpc::csi::{
 };
 use crate::rpc::methods::WriteResponse;
 use crate::rpc::service::Call;
-use crate::table_reads::{read_for_decision, spawn_detached};
+use crate::table_reads::{read_apart_from_api, spawn_detached};
 
 /// `CSIVolume.Claim`.
 pub(super) async fn claim(
@@ -58,7 +58,7 @@ pub(super) async fn claim(
         let (alloc, node) = (claim.allocation_id.clone(), claim.node_id.clone());
         move || endpoints.require_alloc_on_node(&alloc, &node)
     };
-    read_for_decision(check).await??;
+    read_apart_from_api(check).await??;
     let volumes = Arc::clone(&endpoints.server.volumes);
     // The node reports its part of an expansion.
     if requested.expanded != 0 {
@@ -117,13 +117,13 @@ pub(super) async fn unpublish(
     if of_node {
         let (endpoints, claim) = (endpoints.clone(), claim.clone());
         let (namespace, id) = (namespace.clone(), id.clone());
-        read_for_decision(move || endpoints.require_claim_of_node((&namespace, &id), &claim))
+        read_apart_from_api(move || endpoints.require_claim_of_node((&namespace, &id), &claim))
             .await??;
     }
     if by_token {
         let (endpoints, alloc) = (endpoints.clone(), claim.allocation_id.clone());
         let (namespace, id) = (namespace.clone(), id.clone());
-        read_for_decision(move || endpoints.require_no_live_claim((&namespace, &id), &alloc))
+        read_apart_from_api(move || endpoints.require_no_live_claim((&namespace, &id), &alloc))
             .await??;
     }
     let volumes = Arc::clone(&endpoints.server.volumes);

@@ -21,7 +21,7 @@ use crate::identity::Identity;
 use crate::rpc::host_volume::*;
 use crate::rpc::methods::WriteResponse;
 use crate::rpc::service::Call;
-use crate::table_reads::{read_for_decision, spawn_detached};
+use crate::table_reads::{read_apart_from_api, spawn_detached};
 
 /// How many rows one answer may hold; a caller with more selects by prefix.
 const MOST: usize = 10_000;
@@ -217,7 +217,7 @@ pub(super) async fn get(
             volume,
         })
     };
-    read_for_decision(find).await?
+    read_apart_from_api(find).await?
 }
 
 /// `HostVolume.List`.
@@ -254,7 +254,7 @@ pub(super) async fn list(
             index: view.table_index::<HostVolumes>(),
         })
     };
-    read_for_decision(find).await?
+    read_apart_from_api(find).await?
 }
 
 /// Refuses a list that is longer than an answer: its end would be taken for that of the list.
@@ -304,7 +304,7 @@ pub(super) async fn claims(
             index: view.table_index::<HostVolumeClaims>(),
         })
     };
-    read_for_decision(find).await?
+    read_apart_from_api(find).await?
 }
 
 /// `TaskGroupHostVolumeClaim.Delete`: the right is checked where the claim is.
@@ -317,7 +317,7 @@ pub(super) async fn release(
     asker.demand("*", Ns::HostVolumeDelete)?;
     let (view, id) = (endpoints.server.projections.view(), request.claim_id);
     let named = id.clone();
-    let namespace = read_for_decision(move || namespace_of(&view, &named)).await??;
+    let namespace = read_apart_from_api(move || namespace_of(&view, &named)).await??;
     // A claim of a namespace that the caller may not see is answered as one that is not there.
     let missing = || Refusal::by_rule("claim not found");
     let namespace = namespace.ok_or_else(missing)?;

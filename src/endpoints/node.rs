@@ -15,7 +15,7 @@ use crate::rpc::methods::{
 };
 use crate::rpc::service::Call;
 use crate::scheduler::feasible::computed_class;
-use crate::table_reads::read_for_decision;
+use crate::table_reads::read_apart_from_api;
 
 /// `Node.Register`.
 pub(super) async fn register(
@@ -146,7 +146,7 @@ pub(super) async fn get(
     let id = request.node_id;
     endpoints.authorize_node(&call, &id).await?;
     let view = endpoints.server.projections.view();
-    read_for_decision(move || {
+    read_apart_from_api(move || {
         let node = nodes::get(&view, &id)?.map(|mut node| {
             node.secret_id.clear();
             node
@@ -160,7 +160,7 @@ pub(super) async fn get(
 impl ClientEndpoints {
     async fn answer(&self, id: &str, index: u64) -> Result<NodeUpdateResponse, Refusal> {
         let (view, name) = (self.server.projections.view(), id.to_owned());
-        let node = read_for_decision(move || nodes::get(&view, &name)).await??;
+        let node = read_apart_from_api(move || nodes::get(&view, &name)).await??;
         let node = node.unwrap_or_default();
         let ttl = (self.beat)(id);
         Ok(NodeUpdateResponse {

@@ -14,7 +14,7 @@ use crate::rpc::methods::{
     AllocsGetRequest, AllocsGetResponse, NodeClientAllocsResponse, NodeSpecificRequest,
 };
 use crate::rpc::service::Call;
-use crate::table_reads::read_for_decision;
+use crate::table_reads::read_apart_from_api;
 
 /// How many allocations one answer may hold.
 const MAX_ALLOCS: usize = 1000;
@@ -102,7 +102,7 @@ async fn read(view: View, node: &str) -> Result<(u64, BTreeMap<String, u64>), Re
         }
         Ok((view.index(), out))
     };
-    read_for_decision(rows).await?
+    read_apart_from_api(rows).await?
 }
 
 /// `Alloc.GetAllocs`: waits until the index is applied here, and leaves out what does not exist. A
@@ -124,7 +124,8 @@ pub(super) async fn get_allocs(
     endpoints.authorize_node(&call, &call.node).await?;
     let wait = wait_time(request.max_query_time);
     let reached = projections.watch().reached(request.min_query_index);
-    // After the time the answer is what there is: the caller sees its index.
+    // After the time the answer is what there is. Its index is the greatest of the allocations in
+    // it; the client fetches again if some are missing.
     let _ = tokio::time::timeout(wait, reached).await;
     let view = projections.view();
     let read = move || -> Result<AllocsGetResponse, Refusal> {
@@ -137,7 +138,7 @@ pub(super) async fn get_allocs(
         }
         Ok(out)
     };
-    let out = read_for_decision(read).await??;
+    let out = read_apart_from_api(read).await??;
     let nodes: BTreeSet<&str> = out.allocs.iter().map(|a| a.node_id.as_str()).collect();
     for node in nodes {
         endpoints.authorize_node(&call, node).await?;

@@ -12,7 +12,7 @@ use crate::commands::service::{DeleteService, KeepServices, UpsertServices};
 use crate::error::Refusal;
 use crate::rpc::methods::{ServiceDeleteRequest, ServiceUpsertRequest, WriteResponse};
 use crate::rpc::service::Call;
-use crate::table_reads::read_for_decision;
+use crate::table_reads::read_apart_from_api;
 
 /// Services, and allocations, of one call: more than a node has.
 const MOST: usize = 8_192;
@@ -65,7 +65,7 @@ pub(super) async fn upsert(
         endpoints.server.projections.view(),
         request.services.clone(),
     );
-    if !read_for_decision(move || all_own(&view, &services)).await?? {
+    if !read_apart_from_api(move || all_own(&view, &services)).await?? {
         return Err(Refusal::permission_denied());
     }
     few("Allocs", request.allocs.len())?;
@@ -96,8 +96,8 @@ pub(super) async fn delete(
         endpoints.server.projections.view(),
         (request.namespace.clone(), request.id.clone()),
     );
-    let known =
-        read_for_decision(move || view.get::<Services>((key.0.as_str(), key.1.as_str()))).await??;
+    let known = read_apart_from_api(move || view.get::<Services>((key.0.as_str(), key.1.as_str())))
+        .await??;
     let Some(known) = known else {
         return Err(Refusal::not_found("service registration not found"));
     };

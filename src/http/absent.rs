@@ -1,7 +1,7 @@
 //! Routes that this version does not have: Nomad Enterprise's, and operations that are not built.
-//! All their methods answer 501, the latter with what to do instead, so that no caller takes
-//! silence for success. Lists of auth methods and binding rules are empty, and there is neither a
-//! license nor an OIDC issuer.
+//! All their methods answer 501, the latter with why not or what to do instead, so that no caller
+//! takes silence for success. Lists of auth methods and binding rules are empty, and there is
+//! neither a license nor an OIDC issuer.
 
 use super::answer::{Answer, JSON};
 use super::front::Read;
@@ -31,15 +31,15 @@ pub(super) fn openid(_read: &Read<'_>) -> Result<Answer, Refusal> {
     Err(Refusal::not_found("OIDC Discovery endpoint disabled"))
 }
 
-/// An operation of Nomad's that is not built, by any method, and what to do instead.
-pub(super) async fn not_built(write: Write, advice: &'static str) -> Result<Answer, Refusal> {
+/// An operation of Nomad's that is not built, by any method; why not, or what to do instead.
+pub(super) async fn not_built(write: Write, why: &'static str) -> Result<Answer, Refusal> {
     let (method, path) = (&write.request.method, &write.request.path);
-    Err(unsupported(&format!("{method} {path} is"), advice))
+    Err(unsupported(&format!("{method} {path} is"), why))
 }
 
-/// 501 for what is not built, with what to do instead.
-pub(super) fn unsupported(what: &str, advice: &str) -> Refusal {
-    let text = format!("{what} not supported by this version: {advice}");
+/// 501 for what is not built, with why not or what to do instead.
+pub(super) fn unsupported(what: &str, why: &str) -> Refusal {
+    let text = format!("{what} not supported by this version: {why}");
     Refusal::new(Code::NotImplemented, text)
 }
 
@@ -54,7 +54,7 @@ const SCHEDULERS: &str = "how many schedulers there are is in the configuration 
      (server.num_schedulers); \
      GET /v1/agent/self shows it";
 
-/// Routes of Nomad's that are not built, and what to do instead.
+/// Routes of Nomad's that are not built, and why not or what to do instead.
 pub(super) const NOT_BUILT: [(&str, &str); 12] = [
     ("/v1/client/identity", NO_IDENTITY),
     ("/v1/client/identity/renew", NO_IDENTITY),

@@ -81,17 +81,17 @@ pub(super) enum Watched {
     /// The rows that the request names.
     Rows(Named),
     /// Nothing: the read never blocks.
-    Nothing,
+    NeverBlocks,
     /// Nothing: it reads what happened, which may take long, and only a few such reads run at a
     /// time.
     History,
     /// Nothing, and there is no past of it: it shows this agent as it is now.
-    Now,
+    NoPast,
 }
 
 impl Watched {
     pub(super) fn blocks(self) -> bool {
-        !matches!(self, Self::Nothing | Self::History | Self::Now)
+        !matches!(self, Self::NeverBlocks | Self::History | Self::NoPast)
     }
 }
 

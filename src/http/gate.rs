@@ -16,7 +16,7 @@ use std::ops::Deref;
 
 use super::front::{FrontCall, Read};
 use super::request::Request;
-use super::sight::All;
+use super::sight::SeesAll;
 use super::state::Settings;
 use crate::acl::{Acl, Capability as _, NamespaceCapability as Ns, OperatorCapability};
 use crate::error::Refusal;
@@ -273,8 +273,9 @@ impl Read<'_> {
         self.view.sees(namespace, any_of)
     }
 
-    /// That every row that is requested may be seen, by one of these rights; none where not.
-    pub(super) fn sees_all(&self, any_of: &[Ns]) -> Option<All> {
+    /// The proof that every row that is requested may be seen, by one of these rights; none where
+    /// it may not.
+    pub(super) fn proof_of_all(&self, any_of: &[Ns]) -> Option<SeesAll> {
         self.view.all_in(&self.options.namespace, any_of)
     }
 }

@@ -82,7 +82,7 @@ async fn auth_03_handlers_of_every_kind_are_given_who_asks() {
         Some(_) => Identity::refused(addr, Rejection::Unknown),
     }))
     .await;
-    let (anyone, nothing) = (Access::Anyone, Watched::Nothing);
+    let (anyone, nothing) = (Access::Anyone, Watched::NeverBlocks);
     let api = || Arc::clone(&h.api);
     for (token, wanted) in [
         ("one", json!(["token", "one", true])),

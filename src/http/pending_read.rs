@@ -81,7 +81,7 @@ impl PendingRead {
         let who = &self.request.identity;
         self.access.admit(request, who)?;
         let of_past = past::is_requested(&request.query);
-        if matches!(self.watched, Watched::Now) {
+        if matches!(self.watched, Watched::NoPast) {
             past::refuse(request)?;
         }
         if !options.stale && (of_past || self.watched.blocks()) {
@@ -127,7 +127,7 @@ impl PendingRead {
         let interests: SmallVec<[Interest; 2]> = match self.watched {
             Watched::Tables(tables) => tables.iter().map(|t| Interest::Table(*t)).collect(),
             Watched::Rows(named) | Watched::Within(_, named) => named(&self.request)?,
-            Watched::Nothing | Watched::History | Watched::Now => SmallVec::new(),
+            Watched::NeverBlocks | Watched::History | Watched::NoPast => SmallVec::new(),
         };
         let mut who = Arc::clone(&self.request.identity);
         // A caller that may not see it does not wait for it either.
@@ -175,7 +175,7 @@ impl PendingRead {
 
     /// Reads; what shows this agent itself is not in tables and is read at once.
     async fn found(self: &Arc<Self>, who: &Arc<Identity>, view: View) -> Result<Answer, Refusal> {
-        if matches!(self.watched, Watched::Now) {
+        if matches!(self.watched, Watched::NoPast) {
             return found(self, &self.read(who, &self.options, view));
         }
         loop {
@@ -328,7 +328,7 @@ fn found(pending: &PendingRead, read: &Read<'_>) -> Result<Answer, Refusal> {
         other => return other.map(|answer| answer.not_below(begin)),
     };
     let tables: SmallVec<[u16; 2]> = match pending.watched {
-        Watched::Nothing | Watched::History | Watched::Now => return Err(error),
+        Watched::NeverBlocks | Watched::History | Watched::NoPast => return Err(error),
         Watched::Tables(tables) | Watched::Within(tables, _) => tables.into(),
         Watched::Rows(named) => {
             let named = named(read.request)?;
@@ -436,7 +436,7 @@ mod tests {
                 Arc::clone(&h.api),
                 request,
                 Access::Anyone,
-                Watched::Nothing,
+                Watched::NeverBlocks,
                 read_once_made,
             )
         };

@@ -24,7 +24,7 @@ use super::gzip::{self, Packed};
 use super::list::storage;
 use super::query::ReadOptions;
 use super::rows::is_uuid;
-use super::sight::All;
+use super::sight::SeesAll;
 use crate::error::Refusal;
 
 /// A list with Nomad's tokens.
@@ -46,7 +46,10 @@ pub(super) trait Ready: List {
 ///
 /// # Errors
 /// 400 for a token of another form, 500 when the rows cannot be read.
-pub(super) fn answer<L: Ready>(read: &Read<'_>, _seen: All) -> Result<Option<Answer>, Refusal> {
+pub(super) fn answer<L: Ready>(
+    read: &Read<'_>,
+    _proof: SeesAll,
+) -> Result<Option<Answer>, Refusal> {
     let options = read.options;
     let everywhere = options.namespace == "*";
     if read.view.is_past()
@@ -122,7 +125,7 @@ fn page_of<L: Ready>(read: &Read<'_>, list: &ListSnapshot) -> Result<Answer, Ref
 }
 
 /// The answer to a plain request for a list that is ready, from memory alone.
-pub(super) fn near<L: Ready>(read: &Read<'_>, _seen: All) -> Option<Answer> {
+pub(super) fn near<L: Ready>(read: &Read<'_>, _proof: SeesAll) -> Option<Answer> {
     let options = read.options;
     let plain = options.filter().is_empty() && options.prefix().is_empty();
     let across = options.namespace == "*" && L::SPACED;

@@ -35,9 +35,9 @@ pub(super) struct Unchecked<'v, R> {
     whole: bool,
 }
 
-/// That every row of a list may be seen.
+/// The proof that a caller may see every row of a list; only with it is a rendered list given.
 #[derive(Clone, Copy)]
-pub(super) struct All(());
+pub(super) struct SeesAll(());
 
 impl Sight {
     /// What a caller sees of a view; `whole`: every row that the request names.
@@ -161,14 +161,14 @@ impl Sight {
 
     /// That every row of a namespace may be seen, or of all where it is `*`, by one of these
     /// rights.
-    pub(super) fn all_in(&self, namespace: &str, any_of: &[Ns]) -> Option<All> {
+    pub(super) fn all_in(&self, namespace: &str, any_of: &[Ns]) -> Option<SeesAll> {
         let every = self.who.acl.is_management();
-        (every || (namespace != "*" && self.sees(namespace, any_of))).then_some(All(()))
+        (every || (namespace != "*" && self.sees(namespace, any_of))).then_some(SeesAll(()))
     }
 
     /// That every row may be seen that the request names: the route's access covers that.
-    pub(super) fn all_of_route(&self) -> Option<All> {
-        self.whole.then_some(All(()))
+    pub(super) fn all_of_route(&self) -> Option<SeesAll> {
+        self.whole.then_some(SeesAll(()))
     }
 }
 

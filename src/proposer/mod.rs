@@ -49,7 +49,7 @@ use crate::base::clock::unix_nanos;
 use crate::commands::{Command, Decision, Stamp, refuse_later};
 use crate::error::{Code, Refusal, chain, panic_text};
 use crate::raft::{Leadership, LogWriter, Payload, RaftNode, Response, no_leader};
-use crate::table_reads::{offload, read_for_decision, read_long_for_decision};
+use crate::table_reads::{offload, read_apart_from_api, read_long_for_decision};
 
 /// How often a command is decided again because a guard did not hold.
 const GUARD_TRIES: u32 = 5;
@@ -189,7 +189,7 @@ impl Proposer {
                 let work = move || caught(|| own.decide(&*command, &origin));
                 match long {
                     true => read_long_for_decision(work).await??,
-                    false => read_for_decision(work).await??,
+                    false => read_apart_from_api(work).await??,
                 }
             };
             let (drafts, more) = match decided {

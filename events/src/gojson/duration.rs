@@ -1,5 +1,5 @@
-//! How durations are written in JSON: as Go's text, `1h30m`, or as a number. In MessagePack always
-//! nanoseconds.
+//! How durations are written in JSON: as Go's text, `1h30m0s`, or as a number. In MessagePack
+//! always nanoseconds.
 
 use std::fmt;
 

@@ -1,5 +1,6 @@
-//! What an event did to rows, as the layers report it to what records history. Whether and how
-//! that is kept they do not know.
+//! What an event did to rows: each table's overlay (`Layer`) reports it here when the event ends,
+//! and `Recorder`, in `past`, writes it down. Whether and how that is kept the engine does not
+//! know.
 
 use crate::engine::table::{IndexEntry, StreamKey};
 
@@ -38,6 +39,7 @@ pub(crate) struct Changed<'a> {
     pub(crate) stream: Option<StreamKey<'a>>,
     /// Positions in `stream.filter_keys` that get a posting (`Table::POSTED`).
     pub(crate) posted: &'static [usize],
-    /// A row beside another one of the same stream key: not published twice.
-    pub(crate) beside_another: bool,
+    /// The table continues another one's objects (`node_states` those of `nodes`); if one event
+    /// changes both, only the other is published.
+    pub(crate) continues_another: bool,
 }

@@ -553,6 +553,6 @@ fn changed<'a, T: Table>(
         by_rule,
         stream: T::stream(row).filter(|_| !deleted || T::PUBLISHES_DELETES),
         posted: T::POSTED,
-        beside_another: T::BESIDE_ANOTHER,
+        continues_another: T::CONTINUES_ANOTHER,
     }
 }

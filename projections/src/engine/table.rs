@@ -72,9 +72,9 @@ pub trait Table: Sized + Send + Sync + 'static {
     /// Which filter keys (by position) get postings: those that no index of the table answers.
     /// The stream key itself is answered by the row's history.
     const POSTED: &'static [usize] = &[];
-    /// Whether its rows lie beside another table's rows of the same stream key (a node's state
-    /// beside the node): an event that changes both is published once.
-    const BESIDE_ANOTHER: bool = false;
+    /// Whether its rows continue another table's objects, under the same stream key (a node's state
+    /// the node): if one event changes both, only the other table's row is published.
+    const CONTINUES_ANOTHER: bool = false;
 
     /// The row's key.
     fn key(row: &Self::Row) -> Self::Key;

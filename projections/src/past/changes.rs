@@ -78,7 +78,7 @@ struct ChangeRecord {
     table: u16,
     operation: Operation,
     topic: Option<Topic>,
-    beside_another: bool,
+    continues_another: bool,
     bytes: std::ops::Range<usize>,
     stream_key: std::ops::Range<usize>,
 }
@@ -90,8 +90,9 @@ pub(crate) struct Recording<'a, 's> {
     pub(crate) key: &'a [u8],
     pub(crate) namespace: &'a str,
     pub(crate) stream: Option<&'a StreamKey<'s>>,
-    /// A row beside another one of the same stream key: not published twice.
-    pub(crate) beside_another: bool,
+    /// The table continues another one's objects (`node_states` those of `nodes`); if one event
+    /// changes both, only the other is published.
+    pub(crate) continues_another: bool,
 }
 
 impl ChangeList {
@@ -129,7 +130,7 @@ impl ChangeList {
             table: what.table,
             operation: what.operation,
             topic: what.stream.map(|stream| stream.topic),
-            beside_another: what.beside_another,
+            continues_another: what.continues_another,
             bytes: start..out.len(),
             stream_key: stream_start..stream_end,
         });
@@ -161,7 +162,7 @@ impl ChangeList {
                 key: &[],
                 namespace: &namespace,
                 stream: stream.as_ref(),
-                beside_another: false,
+                continues_another: false,
             };
             self.add(bytes, &what);
             if let Some(topic) = topic {
@@ -186,9 +187,9 @@ impl ChangeList {
     }
 
     fn is_shadowed(&self, record: &ChangeRecord, bytes: &[u8]) -> bool {
-        record.beside_another
+        record.continues_another
             && self.records.iter().any(|other| {
-                !other.beside_another
+                !other.continues_another
                     && other.topic == record.topic
                     && bytes[other.stream_key.clone()] == bytes[record.stream_key.clone()]
             })

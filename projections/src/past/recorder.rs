@@ -83,7 +83,7 @@ impl HistoryWriter for Recorder<'_> {
             key: change.key,
             namespace: change.namespace,
             stream: change.stream.as_ref(),
-            beside_another: change.beside_another,
+            continues_another: change.continues_another,
         };
         changes.add(bytes, &what);
     }

@@ -14,7 +14,8 @@ use crate::engine::position::{self, APPLIED, decode_position};
 /// The rejected events in a database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RejectedEvents {
-    /// Rejections up to this index were pruned; 0: none were.
+    /// What was rejected up to this index is not, or not surely, kept here (pruned, about to be, or
+    /// before the snapshot it began from); 0: all is.
     pub floor: u64,
     /// The last index whose outcome is on the disk.
     pub upto: u64,

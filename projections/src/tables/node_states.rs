@@ -29,7 +29,7 @@ impl Table for NodeStates {
     const NAME: &'static str = "node_states";
     type Key = Id;
     type Row = NodeState;
-    const BESIDE_ANOTHER: bool = true;
+    const CONTINUES_ANOTHER: bool = true;
 
     fn key(row: &NodeState) -> Id {
         Id::new(row.node_id.as_str())

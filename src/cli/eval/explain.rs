@@ -18,6 +18,8 @@ use std::cmp::Ordering;
 
 /// How many rows of each table are shown without `-verbose`.
 const ROWS: usize = 20;
+/// What is compared of a decision.
+const COMPARED: &str = "(allocations, stops, deployments, evaluations)";
 
 /// Flags of `eval explain`.
 #[derive(Debug, clap::Args)]
@@ -29,8 +31,8 @@ const ROWS: usize = 20;
 
 The decision is made again from the state it was made from, which the history keeps, and compared
 with what was committed then. Decided by the same rules it must be the same to the last bit; by
-newer ones it is marked as recomputed. Exit codes: 0 explained, 2 it came out otherwise although
-the rules are the same.")]
+another version of them it is marked as recomputed. Exit codes: 0 explained, 2 it came out
+otherwise although the rules are the same.")]
 pub(in crate::cli) struct Args {
     #[command(flatten)]
     conn: PastConnection,
@@ -141,11 +143,11 @@ fn compared(comparison: &Comparison) -> String {
     let differ = comparison.differences.len();
     let dropped = comparison.not_committed.len();
     let mut summary = match (comparison.identical, count) {
-        (true, 1) => "identical in the one part there is".to_owned(),
-        (true, _) => format!("identical in all {}", counted(count, "part")),
+        (true, 1) => format!("identical in the one item committed {COMPARED}"),
+        (true, _) => format!("identical in all {count} items committed {COMPARED}"),
         (false, 0) => "nothing was committed to compare with".to_owned(),
-        (false, _) if differ == 1 => format!("1 of {} differs", counted(count, "part")),
-        (false, _) => format!("{differ} of {} differ", counted(count, "part")),
+        (false, _) if differ == 1 => format!("1 of {} differs", counted(count, "item")),
+        (false, _) => format!("{differ} of {} differ", counted(count, "item")),
     };
     if dropped > 0 {
         let (allocs, were) = (
@@ -206,7 +208,13 @@ fn show_search(ordinal: usize, search: &SearchExplained, verbose: bool, out: &Ou
         "Search {ordinal}: reached {reached} of {}",
         counted(all, "node")
     ));
-    let mut table = ColumnTable::new(["Node ID", "Name", "Score", "Parts or reason", "Outcome"]);
+    let mut table = ColumnTable::new([
+        "Node ID",
+        "Name",
+        "Score",
+        "Score parts or reason",
+        "Outcome",
+    ]);
     for node in nodes.iter().take(if verbose { usize::MAX } else { ROWS }) {
         table.row([
             short(&node.node_id, verbose),

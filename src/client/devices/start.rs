@@ -29,7 +29,8 @@ const BUSY: Duration = Duration::from_millis(50);
 const LOOKS: usize = 500;
 const BETWEEN: Duration = Duration::from_millis(10);
 
-/// A process; dropped, it ends with all that it started.
+/// A process; when this is dropped, its process group is killed. What left that group is found by
+/// [`end_run`].
 pub(super) struct Started {
     child: Child,
     /// Ends all of its process group when dropped.

@@ -1,5 +1,6 @@
-//! Removes control groups whose run directory is gone (a run: one start of a task), and ends what
-//! runs in them: nothing else would ever find those processes again.
+//! Removes control groups that no run's spec names (a run: one start of a task; its directory is
+//! gone, or has no spec), and ends what runs in them: nothing else would ever find those processes
+//! again.
 //!
 //! Agents may share a parent group, and in containers even the path of their runs directory. Each
 //! puts a tag into its groups' names, a hash of its runs directory's path and of a random id in

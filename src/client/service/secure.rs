@@ -67,8 +67,8 @@ impl SystemTrust {
             });
             let (since, made) = (*since, reading.await);
             kept.reading = None;
-            // A reading that another caller began may have broken off with it, or be too old by
-            // now.
+            // A reading that another caller began may have ended without a result (it panicked, or
+            // its runtime was shut down), or be too old by now: begin again.
             if since != now && (made.is_err() || !is_fresh(since)) {
                 continue;
             }

@@ -1,5 +1,5 @@
-//! Commands about policies, tokens and roles. Whether the caller may give them was checked before;
-//! the secrets they carry are encrypted already (`SealedSecret`).
+//! Commands about policies, roles, tokens and one-time tokens. Whether the caller may give them was
+//! checked before; they carry secrets only as ciphertext (`SealedSecret`) or hash.
 
 mod bootstrap;
 mod one_time;

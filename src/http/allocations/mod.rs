@@ -55,8 +55,8 @@ pub(super) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
     let task_states = read.request.query.flag_or("task_states", true)?;
     if !resources
         && task_states
-        && let Some(all) = read.sees_all(READ_JOB)
-        && let Some(answer) = ready::answer::<AllocationList>(read, all)?
+        && let Some(proof) = read.proof_of_all(READ_JOB)
+        && let Some(answer) = ready::answer::<AllocationList>(read, proof)?
     {
         return Ok(answer);
     }
@@ -95,8 +95,8 @@ pub(super) fn near_list(read: &Read<'_>) -> Option<Answer> {
     let query = &read.request.query;
     let plain =
         query.flag("resources") == Ok(false) && query.flag_or("task_states", true) == Ok(true);
-    let all = read.sees_all(READ_JOB).filter(|_| plain)?;
-    ready::near::<AllocationList>(read, all)
+    let proof = read.proof_of_all(READ_JOB).filter(|_| plain)?;
+    ready::near::<AllocationList>(read, proof)
 }
 
 /// Whether the allocation in the path may be seen. One that may not is answered as Nomad does.

@@ -20,8 +20,8 @@ use crate::http::ready;
 /// `GET /v1/jobs`.
 pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
     if !read.request.query.flag("meta")?
-        && let Some(all) = read.sees_all(LIST_JOBS)
-        && let Some(answer) = ready::answer::<JobList>(read, all)?
+        && let Some(proof) = read.proof_of_all(LIST_JOBS)
+        && let Some(answer) = ready::answer::<JobList>(read, proof)?
     {
         return Ok(answer);
     }
@@ -32,8 +32,8 @@ pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
 /// tables.
 pub(in crate::http) fn near_list(read: &Read<'_>) -> Option<Answer> {
     let plain = read.request.query.flag("meta") == Ok(false);
-    let all = read.sees_all(LIST_JOBS).filter(|_| plain)?;
-    ready::near::<JobList>(read, all)
+    let proof = read.proof_of_all(LIST_JOBS).filter(|_| plain)?;
+    ready::near::<JobList>(read, proof)
 }
 
 /// A page of the jobs for which `keep` is true.

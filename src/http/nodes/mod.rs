@@ -55,8 +55,8 @@ impl NodeFields {
 /// `GET /v1/nodes`.
 pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
     if NodeFields::read(read.request)? == NodeFields::default()
-        && let Some(all) = read.view.all_of_route()
-        && let Some(answer) = ready::answer::<NodeList>(read, all)?
+        && let Some(proof) = read.view.all_of_route()
+        && let Some(answer) = ready::answer::<NodeList>(read, proof)?
     {
         return Ok(answer);
     }
@@ -66,8 +66,8 @@ pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
 /// The list from the rendered one alone, if that is ready; none where tables have to be read.
 pub(in crate::http) fn near_list(read: &Read<'_>) -> Option<Answer> {
     let plain = NodeFields::read(read.request).is_ok_and(|fields| fields == NodeFields::default());
-    let all = read.view.all_of_route().filter(|_| plain)?;
-    ready::near::<NodeList>(read, all)
+    let proof = read.view.all_of_route().filter(|_| plain)?;
+    ready::near::<NodeList>(read, proof)
 }
 
 /// A page of the nodes that a condition leaves.

@@ -100,8 +100,8 @@ fn query(methods: Methods, access: Access, watched: Watched, run: Reader) -> Met
     MethodEntry::of(methods, access, on(methods.filter(), serve))
 }
 
-/// Some methods by a handler that reads the body.
-fn body<F, Fut>(methods: Methods, access: Access, run: F) -> MethodEntry
+/// Some methods by a handler of calls that are no plain reads.
+fn call<F, Fut>(methods: Methods, access: Access, run: F) -> MethodEntry
 where
     F: Fn(Write) -> Fut + Clone + Send + Sync + 'static,
     Fut: Future<Output = Result<Answer, Refusal>> + Send + 'static,
@@ -160,10 +160,10 @@ fn streamed(what: (&'static str, Somewhere)) -> MethodEntry {
     MethodEntry::of(Methods::Get, access, on(MethodFilter::GET, serve))
 }
 
-/// Some methods that are not built, and what to do instead.
-fn not_built(methods: Methods, advice: &'static str) -> MethodEntry {
-    body(methods, Access::Absent, move |write| {
-        absent::not_built(write, advice)
+/// Some methods that are not built; why not, or what to do instead.
+fn not_built(methods: Methods, why: &'static str) -> MethodEntry {
+    call(methods, Access::Absent, move |write| {
+        absent::not_built(write, why)
     })
 }
 

@@ -9,8 +9,8 @@ use drover_projections::tables::{
 
 use super::Methods::{Any, Delete, Put};
 use super::work::ALLOCS;
-use super::{RouteTable, body, get, get_near, late, query};
-use crate::http::front::Watched::{Nothing, Rows, Tables, Within};
+use super::{RouteTable, call, get, get_near, late, query};
+use crate::http::front::Watched::{NeverBlocks, Rows, Tables, Within};
 use crate::http::gate::Access::{
     Absent, Anyone, Listed, Management, Namespace, Node, Object, Public,
 };
@@ -41,19 +41,19 @@ pub(super) fn machines(table: RouteTable) -> RouteTable {
         )
         .route(
             "/v1/node/{id}/drain",
-            [body(Put, write, nodes::write::drain)],
+            [call(Put, write, nodes::write::drain)],
         )
         .route(
             "/v1/node/{id}/eligibility",
-            [body(Put, write, nodes::write::eligibility)],
+            [call(Put, write, nodes::write::eligibility)],
         )
         .route(
             "/v1/node/{id}/purge",
-            [body(Put, write, nodes::write::purge)],
+            [call(Put, write, nodes::write::purge)],
         )
         .route(
             "/v1/node/{id}/evaluate",
-            [body(Put, write, nodes::write::evaluate)],
+            [call(Put, write, nodes::write::evaluate)],
         )
 }
 
@@ -120,7 +120,7 @@ pub(super) fn settings(table: RouteTable) -> RouteTable {
         )
         .route(
             "/v1/namespace",
-            [body(Put, Management, namespaces::write::upsert)],
+            [call(Put, Management, namespaces::write::upsert)],
         )
         .route(
             "/v1/namespace/{name}",
@@ -130,8 +130,8 @@ pub(super) fn settings(table: RouteTable) -> RouteTable {
                     Rows(namespaces::watched_row),
                     namespaces::get,
                 ),
-                body(Put, Management, namespaces::write::upsert),
-                body(Delete, Management, namespaces::write::delete),
+                call(Put, Management, namespaces::write::upsert),
+                call(Delete, Management, namespaces::write::delete),
             ],
         )
         .route(
@@ -172,17 +172,20 @@ pub(super) fn found(table: RouteTable) -> RouteTable {
             "/v1/service/{*name}",
             [
                 get(Namespace(READ_JOB), registered, services::get),
-                body(
+                call(
                     Delete,
                     Namespace(services::write::DELETE),
                     services::write::delete,
                 ),
             ],
         )
-        .route("/v1/search", [query(Put, Anyone, Nothing, search::prefix)])
+        .route(
+            "/v1/search",
+            [query(Put, Anyone, NeverBlocks, search::prefix)],
+        )
         .route(
             "/v1/search/fuzzy",
-            [query(Put, Anyone, Nothing, search::fuzzy::fuzzy)],
+            [query(Put, Anyone, NeverBlocks, search::fuzzy::fuzzy)],
         )
         .route(
             "/v1/scaling/policies",
@@ -215,7 +218,7 @@ pub(super) fn access(table: RouteTable) -> RouteTable {
     let table = table
         .route(
             "/v1/acl/bootstrap",
-            [body(Put, Public, acl::bootstrap::put)],
+            [call(Put, Public, acl::bootstrap::put)],
         )
         .route(
             "/v1/acl/policies",
@@ -229,8 +232,8 @@ pub(super) fn access(table: RouteTable) -> RouteTable {
             "/v1/acl/policy/{name}",
             [
                 get(own, Rows(acl::policies::watched_row), acl::policies::get),
-                body(Put, Management, acl::policies::upsert),
-                body(Delete, Management, acl::policies::delete),
+                call(Put, Management, acl::policies::upsert),
+                call(Delete, Management, acl::policies::delete),
             ],
         );
     let table = tokens(table);
@@ -239,13 +242,13 @@ pub(super) fn access(table: RouteTable) -> RouteTable {
     let roles = Tables(&[AclRoles::ID]);
     let mut table = table
         .route("/v1/acl/roles", [get(Anyone, roles, acl::roles::list)])
-        .route("/v1/acl/role", [body(Put, Management, acl::roles::upsert)])
+        .route("/v1/acl/role", [call(Put, Management, acl::roles::upsert)])
         .route(
             "/v1/acl/role/{id}",
             [
                 get(own, Rows(acl::roles::watched_row), acl::roles::get),
-                body(Put, Management, acl::roles::upsert),
-                body(Delete, Management, acl::roles::delete),
+                call(Put, Management, acl::roles::upsert),
+                call(Delete, Management, acl::roles::delete),
             ],
         )
         .route(
@@ -265,7 +268,7 @@ pub(super) fn access(table: RouteTable) -> RouteTable {
             )],
         );
     for path in acl::SIGN_IN {
-        table = table.route(path, [body(Any, Absent, acl::sign_in)]);
+        table = table.route(path, [call(Any, Absent, acl::sign_in)]);
     }
     table
 }
@@ -280,7 +283,7 @@ fn tokens(table: RouteTable) -> RouteTable {
         )
         .route(
             "/v1/acl/token",
-            [body(Put, Management, acl::tokens::upsert)],
+            [call(Put, Management, acl::tokens::upsert)],
         )
         .route(
             "/v1/acl/token/self",
@@ -290,16 +293,16 @@ fn tokens(table: RouteTable) -> RouteTable {
             "/v1/acl/token/{accessor}",
             [
                 get(own, Rows(acl::tokens::watched_row), acl::tokens::get),
-                body(Put, Management, acl::tokens::upsert),
-                body(Delete, Management, acl::tokens::delete),
+                call(Put, Management, acl::tokens::upsert),
+                call(Delete, Management, acl::tokens::delete),
             ],
         )
         .route(
             "/v1/acl/token/onetime",
-            [body(Put, Anyone, acl::one_time::issue)],
+            [call(Put, Anyone, acl::one_time::issue)],
         )
         .route(
             "/v1/acl/token/onetime/exchange",
-            [body(Put, Public, acl::one_time::exchange)],
+            [call(Put, Public, acl::one_time::exchange)],
         )
 }

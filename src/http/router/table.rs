@@ -1,14 +1,18 @@
 //! The route table, third part: cluster, agents, clients, history, volumes; and [`all`], which
 //! joins the three parts. Each names paths, their methods, what they require of the caller and
 //! their handlers, and nothing else.
+//!
+//! `get` is a plain read, `call` everything else, `late` a call that checks rights in the handler.
+//! A blocking read waits for changes of `Tables` or `Rows`; `NeverBlocks` waits for nothing;
+//! `NoPast` neither blocks nor takes `as_of`.
 
 use drover_projections::Table as _;
 use drover_projections::tables::root_keys::RootKeys;
 
 use super::Methods::{Any, Delete, Get, OnlyPost, OnlyPut, Put};
-use super::{RouteTable, body, get, late, not_built, objects, query, upgraded, upload, work};
+use super::{RouteTable, call, get, late, not_built, objects, query, upgraded, upload, work};
 use crate::acl::OperatorCapability::{KeyringRead, SnapshotSave};
-use crate::http::front::Watched::{History, Nothing, Now, Rows, Tables};
+use crate::http::front::Watched::{History, NeverBlocks, NoPast, Rows, Tables};
 use crate::http::gate::Access::{
     Absent, Agent, Listed, Management, Metrics, Namespace, Node, Object, Operation, Operator,
     Plugins, Public,
@@ -50,18 +54,22 @@ pub(super) fn all() -> RouteTable {
 /// The cluster, and what operators look after.
 fn cluster(table: RouteTable) -> RouteTable {
     table
-        .route("/v1/status/leader", [get(Public, Now, agent::leader)])
-        .route("/v1/status/peers", [get(Public, Now, agent::peers)])
-        .route("/v1/regions", [get(Public, Now, agent::regions)])
+        .route("/v1/status/leader", [get(Public, NoPast, agent::leader)])
+        .route("/v1/status/peers", [get(Public, NoPast, agent::peers)])
+        .route("/v1/regions", [get(Public, NoPast, agent::regions)])
         .route(
             "/v1/operator/raft/configuration",
-            [get(Management, Now, operator::raft_configuration)],
+            [get(Management, NoPast, operator::raft_configuration)],
         )
         .route(
             "/v1/operator/scheduler/configuration",
             [
-                get(Operator(Read), Nothing, operator::scheduler_configuration),
-                body(Put, Operator(Write), operator::configure_scheduler),
+                get(
+                    Operator(Read),
+                    NeverBlocks,
+                    operator::scheduler_configuration,
+                ),
+                call(Put, Operator(Write), operator::configure_scheduler),
             ],
         )
         .route(
@@ -75,88 +83,94 @@ fn cluster(table: RouteTable) -> RouteTable {
         .route(
             "/v1/operator/snapshot",
             [
-                body(Get, Operation(SnapshotSave), snapshot::save),
+                call(Get, Operation(SnapshotSave), snapshot::save),
                 upload(Put, Management, snapshot::restore),
             ],
         )
         .route(
             "/v1/operator/autopilot/configuration",
             [
-                get(Operator(Read), Nothing, autopilot::configuration),
-                body(OnlyPut, Operator(Write), autopilot::configure),
+                get(Operator(Read), NeverBlocks, autopilot::configuration),
+                call(OnlyPut, Operator(Write), autopilot::configure),
             ],
         )
         .route(
             "/v1/operator/autopilot/health",
-            [get(Operator(Read), Now, autopilot::health)],
+            [get(Operator(Read), NoPast, autopilot::health)],
         )
         .route(
             "/v1/operator/digests",
-            [get(Operator(Read), Nothing, operator::digests)],
+            [get(Operator(Read), NeverBlocks, operator::digests)],
         )
         .route(
             "/v1/operator/reactors",
-            [get(Operator(Read), Now, operator::reactors)],
+            [get(Operator(Read), NoPast, operator::reactors)],
         )
-        .route("/v1/system/gc", [body(OnlyPut, Management, system::gc)])
+        .route("/v1/system/gc", [call(OnlyPut, Management, system::gc)])
         .route(
             "/v1/system/reconcile/summaries",
-            [body(OnlyPut, Management, system::reconcile)],
+            [call(OnlyPut, Management, system::reconcile)],
         )
         .route(
             "/.well-known/jwks.json",
-            [get(Public, Nothing, operator::jwks)],
+            [get(Public, NeverBlocks, operator::jwks)],
         )
         .route(
             "/.well-known/openid-configuration",
-            [get(Public, Now, absent::openid)],
+            [get(Public, NoPast, absent::openid)],
         )
 }
 
 /// The agent itself.
 fn agents(table: RouteTable) -> RouteTable {
     table
-        .route("/v1/agent/self", [get(Agent(Read), Now, agent::describe)])
-        .route("/v1/agent/members", [get(Node(Read), Now, agent::members)])
+        .route(
+            "/v1/agent/self",
+            [get(Agent(Read), NoPast, agent::describe)],
+        )
+        .route(
+            "/v1/agent/members",
+            [get(Node(Read), NoPast, agent::members)],
+        )
         .route(
             "/v1/agent/servers",
             [
-                get(Agent(Read), Now, agent::servers),
+                get(Agent(Read), NoPast, agent::servers),
                 not_built(Put, absent::SERVERS),
             ],
         )
-        .route("/v1/agent/health", [get(Public, Now, agent::health)])
-        .route("/v1/agent/reload", [body(Put, Agent(Write), agent::reload)])
+        .route("/v1/agent/health", [get(Public, NoPast, agent::health)])
+        .route("/v1/agent/reload", [call(Put, Agent(Write), agent::reload)])
         .route(
             "/v1/agent/monitor",
-            [body(Get, Agent(Read), client::of_agent)],
+            [call(Get, Agent(Read), client::of_agent)],
         )
         .route(
             "/v1/agent/monitor/export",
-            [body(Get, Agent(Read), client::of_agent)],
+            [call(Get, Agent(Read), client::of_agent)],
         )
-        .route("/v1/agent/host", [body(Get, Agent(Read), client::of_agent)])
+        .route("/v1/agent/host", [call(Get, Agent(Read), client::of_agent)])
         .route(
             "/v1/agent/pprof/",
-            [body(Get, Agent(Write), client::of_agent)],
+            [call(Get, Agent(Write), client::of_agent)],
         )
         .route(
             "/v1/agent/pprof/{profile}",
-            [body(Get, Agent(Write), client::of_agent)],
+            [call(Get, Agent(Write), client::of_agent)],
         )
-        .route("/v1/metrics", [get(Metrics, Now, agent::metrics)])
+        .route("/v1/metrics", [get(Metrics, NoPast, agent::metrics)])
 }
 
 /// Clients, on whichever machine they run.
 fn clients(table: RouteTable) -> RouteTable {
     table
-        .route("/v1/client/stats", [body(Get, Node(Read), client::of_node)])
-        .route("/v1/client/gc", [body(Any, Node(Write), client::of_node)])
+        .route("/v1/client/stats", [call(Get, Node(Read), client::of_node)])
+        .route("/v1/client/gc", [call(Any, Node(Write), client::of_node)])
         .route(
             "/v1/client/metadata",
             [
-                body(Get, Node(Read), client::of_node),
-                body(OnlyPost, Node(Write), client::describe),
+                call(Get, Node(Read), client::of_node),
+                call(OnlyPost, Node(Write), client::describe),
             ],
         )
         .route(
@@ -201,45 +215,54 @@ fn history(table: RouteTable) -> RouteTable {
         audit::readable,
     );
     table
-        .route("/v1/log/checkpoint", [get(proofs, Now, log::checkpoint)])
-        .route("/v1/log/keys", [get(proofs, Now, log::keys)])
+        .route("/v1/log/checkpoint", [get(proofs, NoPast, log::checkpoint)])
+        .route("/v1/log/keys", [get(proofs, NoPast, log::keys)])
         .route(
             "/v1/log/proof/inclusion",
-            [get(proofs, Nothing, log::inclusion)],
+            [get(proofs, NeverBlocks, log::inclusion)],
         )
         .route(
             "/v1/log/proof/consistency",
-            [get(proofs, Nothing, log::consistency)],
+            [get(proofs, NeverBlocks, log::consistency)],
         )
-        .route("/v1/log/tile/{*tile}", [get(proofs, Nothing, log::tile)])
-        .route("/v1/log/entries", [get(Management, Nothing, log::entries)])
-        .route("/v1/log/segments", [get(Management, Now, log::segments)])
-        .route("/v1/schema/events", [get(Public, Now, schema::index)])
-        .route("/v1/schema/events/{kind}", [get(Public, Now, schema::kind)])
-        .route("/v1/schema/stream", [get(Public, Now, schema::stream)])
+        .route(
+            "/v1/log/tile/{*tile}",
+            [get(proofs, NeverBlocks, log::tile)],
+        )
+        .route(
+            "/v1/log/entries",
+            [get(Management, NeverBlocks, log::entries)],
+        )
+        .route("/v1/log/segments", [get(Management, NoPast, log::segments)])
+        .route("/v1/schema/events", [get(Public, NoPast, schema::index)])
+        .route(
+            "/v1/schema/events/{kind}",
+            [get(Public, NoPast, schema::kind)],
+        )
+        .route("/v1/schema/stream", [get(Public, NoPast, schema::stream)])
         .route(
             "/v1/operator/projections",
-            [get(Management, Now, projections::list)],
+            [get(Management, NoPast, projections::list)],
         )
         .route(
             "/v1/operator/projections/rebuild",
             [
-                get(Management, Now, projections::status),
-                body(Put, Management, projections::rebuild),
-                body(Delete, Management, projections::cancel),
+                get(Management, NoPast, projections::status),
+                call(Put, Management, projections::rebuild),
+                call(Delete, Management, projections::cancel),
             ],
         )
         .route(
             "/v1/operator/projections/verify",
             [
-                get(Management, Now, projections::status),
-                body(Put, Management, projections::verify),
-                body(Delete, Management, projections::cancel),
+                get(Management, NoPast, projections::status),
+                call(Put, Management, projections::verify),
+                call(Delete, Management, projections::cancel),
             ],
         )
         .route(
             "/v1/operator/projections/kept",
-            [body(Delete, Management, projections::discard)],
+            [call(Delete, Management, projections::discard)],
         )
         .route(
             "/v1/audit",
@@ -248,7 +271,10 @@ fn history(table: RouteTable) -> RouteTable {
                 query(Put, seen, History, audit::list),
             ],
         )
-        .route("/v1/audit/requests", [get(Management, Now, requests::list)])
+        .route(
+            "/v1/audit/requests",
+            [get(Management, NoPast, requests::list)],
+        )
         .route("/v1/audit/trace", [get(seen, History, audit::trace)])
         .route("/v1/state/diff", [get(seen, History, audit::between)])
 }
@@ -324,7 +350,7 @@ fn volumes(table: RouteTable) -> RouteTable {
             [
                 get(read, Rows(volumes::csi::watched_row), volumes::csi::get),
                 late(OnlyPut, register, volumes::csi::register),
-                body(
+                call(
                     Delete,
                     Namespace(volumes::csi::WRITE),
                     volumes::csi::deregister,
@@ -333,7 +359,7 @@ fn volumes(table: RouteTable) -> RouteTable {
         )
         .route(
             "/v1/volume/csi/{id}/explain",
-            [get(read, Nothing, volumes::explain::get)],
+            [get(read, NeverBlocks, volumes::explain::get)],
         )
         .route(
             "/v1/volumes/claims",
@@ -367,7 +393,7 @@ fn host_volumes(table: RouteTable) -> RouteTable {
                     Rows(volumes::host::watched_row),
                     volumes::host::get,
                 ),
-                body(
+                call(
                     Delete,
                     Namespace(volumes::host::DELETE),
                     volumes::host::delete,
@@ -376,7 +402,7 @@ fn host_volumes(table: RouteTable) -> RouteTable {
         )
         .route(
             "/v1/volume/host/{id}/delete",
-            [body(
+            [call(
                 Delete,
                 Namespace(volumes::host::DELETE),
                 volumes::host::delete,
@@ -418,15 +444,15 @@ fn not_in_this_version(table: RouteTable) -> RouteTable {
     let mut table = table.route(
         "/v1/operator/license",
         [
-            get(Public, Now, absent::license),
-            body(Put, Absent, absent::enterprise),
+            get(Public, NoPast, absent::license),
+            call(Put, Absent, absent::enterprise),
         ],
     );
     for path in ENTERPRISE {
-        table = table.route(path, [body(Any, Absent, absent::enterprise)]);
+        table = table.route(path, [call(Any, Absent, absent::enterprise)]);
     }
-    for (path, advice) in absent::NOT_BUILT {
-        table = table.route(path, [not_built(Any, advice)]);
+    for (path, why) in absent::NOT_BUILT {
+        table = table.route(path, [not_built(Any, why)]);
     }
     table
 }

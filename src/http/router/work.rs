@@ -8,8 +8,8 @@ use drover_projections::tables::{
 };
 
 use super::Methods::{Delete, Get, OnlyPost, Put};
-use super::{RouteTable, body, get, get_near, late, query, streamed};
-use crate::http::front::Watched::{Nothing, Rows, Tables, Within};
+use super::{RouteTable, call, get, get_near, late, query, streamed};
+use crate::http::front::Watched::{NeverBlocks, Rows, Tables, Within};
 use crate::http::gate::Access::{Anyone, Management, Namespace, Object};
 use crate::http::gate::{LIST_JOBS, READ_JOB, Somewhere};
 use crate::http::{allocations, client, deployments, evaluations, explain, job_path, jobs};
@@ -45,7 +45,7 @@ pub(super) fn workloads(table: RouteTable) -> RouteTable {
         )
         .route(
             "/v1/jobs/parse",
-            [body(Put, Namespace(jobs::PARSE), jobs::parse)],
+            [call(Put, Namespace(jobs::PARSE), jobs::parse)],
         )
         .route(
             "/v1/validate/job",
@@ -119,7 +119,7 @@ pub(super) fn evaluated(table: RouteTable) -> RouteTable {
             "/v1/evaluations",
             [
                 get(Namespace(READ_JOB), evals, evaluations::list),
-                body(Delete, Management, evaluations::write::delete),
+                call(Delete, Management, evaluations::write::delete),
             ],
         )
         .route(
@@ -138,7 +138,7 @@ pub(super) fn evaluated(table: RouteTable) -> RouteTable {
             "/v1/evaluation/{id}/explain",
             [get(
                 Object("read-job", explain::readable),
-                Nothing,
+                NeverBlocks,
                 explain::get,
             )],
         )

@@ -200,7 +200,7 @@ pub(in crate::http) async fn release(late: Late) -> Result<Answer, Refusal> {
     let id = late.request.segment(3)?;
     let view = late.api.server.projections.view();
     let (named, missing) = (id.clone(), || Refusal::by_rule("claim not found"));
-    let found = crate::table_reads::read_for_decision(move || {
+    let found = crate::table_reads::read_apart_from_api(move || {
         let scan = Scan::with_key_prefix::<Id>(named.as_str());
         let claim = view.by_index_scan::<HostVolumeClaimsById>(scan).next();
         claim

@@ -1,4 +1,5 @@
-//! What a specification alone says of a job, a group, a task or a volume request.
+//! What follows from the fields of a job, a group, a task or a volume request by themselves,
+//! without looking anything up.
 
 use std::borrow::Cow;
 
