@@ -7,12 +7,14 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
 use drover_error::{Code, Refusal};
 
 /// One address holds at most this part of a budget.
 const SHARE: usize = 4;
-/// How long a request waits for what others hold.
+/// How long a request waits for what others hold, in all: a body that comes piece by piece has no
+/// such time for each of them.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// What can be held at once.
@@ -37,6 +39,8 @@ pub struct Hold {
     budget: Arc<Budget>,
     address: IpAddr,
     held: usize,
+    /// How long it has waited until now.
+    waited: Duration,
 }
 
 impl Budget {
@@ -78,6 +82,7 @@ impl Budget {
             budget: Arc::clone(self),
             address: address.to_canonical(),
             held: 0,
+            waited: Duration::ZERO,
         }
     }
 
@@ -178,7 +183,9 @@ impl Hold {
         }
         let charge = Charge::on(&self.budget, self.address, amount)?;
         let wanted = u32::try_from(amount).unwrap_or(u32::MAX);
-        let taken = tokio::time::timeout(PATIENCE, self.budget.free.acquire_many(wanted)).await;
+        let (begun, left) = (Instant::now(), PATIENCE.saturating_sub(self.waited));
+        let taken = tokio::time::timeout(left, self.budget.free.acquire_many(wanted)).await;
+        self.waited += begun.elapsed();
         let Ok(Ok(permit)) = taken else {
             return Err(busy());
         };
@@ -250,6 +257,31 @@ mod tests {
         drop(hold);
         assert_eq!(budget.free(), 400);
         assert!(budget.kept.lock().held.is_empty(), "nothing is remembered");
+    }
+
+    #[tokio::test]
+    async fn who_takes_piece_by_piece_waits_no_longer_in_all_than_who_takes_all_at_once() {
+        let budget = Budget::new(400);
+        let mut holds: Vec<Hold> = (1..=4).map(|n| budget.hold(address(n))).collect();
+        for hold in &mut holds {
+            hold.take(100).await.unwrap();
+        }
+        let mut hold = budget.hold(address(5));
+        {
+            let mut waiting = std::pin::pin!(hold.take(60));
+            assert!(waiting.as_mut().now_or_never().is_none(), "it waits");
+            drop(holds.pop());
+            waiting.await.expect("what was given back is taken");
+        }
+        assert!(hold.waited > Duration::ZERO, "it is counted");
+        let mut other = budget.hold(address(6));
+        other.take(40).await.unwrap();
+        // As after many pieces.
+        hold.waited = PATIENCE;
+        let begun = Instant::now();
+        let refused = hold.take(40).await.unwrap_err();
+        assert_eq!(refused.code, Code::Unavailable);
+        assert!(begun.elapsed() < PATIENCE / 2, "no time is left");
     }
 
     #[tokio::test]
