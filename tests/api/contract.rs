@@ -1,7 +1,7 @@
 //! Small promises of the contract that nothing else holds.
 
 use std::io::Read as _;
-use std::net::TcpStream;
+use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use anyhow::ensure;
@@ -127,13 +127,18 @@ fn ends(stream: &mut TcpStream) -> bool {
     !matches!(stream.read(&mut [0; 64]), Ok(read) if read > 0)
 }
 
+/// A connection; the port for RPC may be there a moment after the API answers.
+fn connected(to: SocketAddr) -> TcpStream {
+    wait_for("a connection", LONG, || TcpStream::connect(to)).expect("it listens")
+}
+
 #[test]
 fn connections_of_the_rpc_port_are_limited_as_is_configured() {
     let running = server_with(
         "limits {\n  rpc_max_conns_per_client = 3\n  rpc_handshake_timeout = \"1h\"\n}\n",
     );
     let to = running.agent.rpc_addr();
-    let open = || TcpStream::connect(to).expect("a connection");
+    let open = || connected(to);
     let silent: Vec<_> = (0..3).map(|_| open()).collect();
     assert!(ends(&mut open()), "a fourth is sent away");
     for stream in &silent {
@@ -166,8 +171,7 @@ fn who_says_nothing_is_sent_away_when_its_handshake_is_due() {
         "limits {\n  rpc_handshake_timeout = \"50ms\"\n  https_handshake_timeout = \"50ms\"\n}\n",
     );
     for to in [running.agent.rpc_addr(), running.agent.addr()] {
-        let mut stream = TcpStream::connect(to).expect("a connection");
-        assert!(ends(&mut stream), "{to}");
+        assert!(ends(&mut connected(to)), "{to}");
     }
 }
 
