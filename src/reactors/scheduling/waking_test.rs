@@ -47,6 +47,9 @@ async fn nobody_is_woken_in_a_backlog_for_what_cannot_be_taken() {
     stage.wait(busy).await;
     assert!(stage.scheduling.is_placing());
     let woken = || stage.scheduling.shared.woken.load(Ordering::SeqCst);
+    // What was followed last may still wake somebody: when the next change is followed, it has.
+    add_node(&stage.direct, 9);
+    stage.wait(busy).await;
     let before = woken();
     for number in 10..30 {
         add_node(&stage.direct, number);
