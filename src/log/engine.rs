@@ -135,6 +135,20 @@ impl LogEngine {
         Ok(())
     }
 
+    /// Appends one entry after the last and waits until it is durable; answers its index.
+    ///
+    /// # Errors
+    /// As [`append`](Self::append).
+    pub fn append_one(&self, kind: u16, time: i64, body: Bytes) -> Result<u64, LogError> {
+        let (tx, rx) = mpsc::sync_channel(1);
+        let done: OnSynced = Box::new(move |r| {
+            let _ = tx.send(r);
+        });
+        let index = self.append_next(kind, time, |_| body, done)?;
+        rx.recv().map_err(|_| LogError::Closed)??;
+        Ok(index)
+    }
+
     /// Queues one entry after the last, whose body may name its place; answers its index. `done`
     /// is called when it is durable.
     ///
@@ -418,17 +432,6 @@ impl LogEngine {
 
 #[cfg(test)]
 impl LogEngine {
-    /// Appends one entry after the last and waits until it is durable; answers its index.
-    pub(crate) fn append_one(&self, kind: u16, time: i64, body: Bytes) -> Result<u64, LogError> {
-        let (tx, rx) = mpsc::sync_channel(1);
-        let done: OnSynced = Box::new(move |r| {
-            let _ = tx.send(r);
-        });
-        let index = self.append_next(kind, time, |_| body, done)?;
-        rx.recv().map_err(|_| LogError::Closed)??;
-        Ok(index)
-    }
-
     /// Calls `done` when all that was queued before is durable.
     pub(crate) fn barrier(&self, done: OnSynced) -> Result<(), LogError> {
         self.push(Job::Barrier(done))

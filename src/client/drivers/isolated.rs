@@ -202,7 +202,7 @@ impl Exec {
         let (runs, cores) = (self.runs.clone(), Arc::clone(&self.cores));
         move || {
             runs.sweep();
-            cores.freed(&runs.cgroups);
+            cores.share_anew(&runs.cgroups);
         }
     }
 
@@ -368,7 +368,7 @@ impl Driver for Exec {
                         cores.end(&runs.cgroups, spec);
                     }
                     // Others may have reserved some while its groups were made.
-                    _ => cores.made(&runs.cgroups),
+                    _ => cores.share_anew(&runs.cgroups),
                 }
             });
             reported
@@ -394,7 +394,7 @@ impl Driver for Exec {
                     let mut spec = runs.spec_of(run).unwrap_or_default();
                     cores.begin(&runs.cgroups, &mut spec);
                     // It has what it had, and an operator may keep some of these cores since.
-                    cores.made(&runs.cgroups);
+                    cores.share_anew(&runs.cgroups);
                 };
                 let begun = tokio::task::spawn_blocking(again).await;
                 begun.map_err(|e| StartError::fatal(e.to_string()))?;

@@ -317,7 +317,7 @@ fn drv_06_cores_that_a_run_of_a_former_agent_reserved_are_not_shared_while_runs_
     }
     let exec = Exec::new(&ClientConfig::default(), &PluginConfig::default(), runs).unwrap();
     let shared = || fs::read_to_string(tmp.path().join("shares/cpuset.cpus")).unwrap();
-    exec.cores.made(&exec.runs.cgroups);
+    exec.cores.share_anew(&exec.runs.cgroups);
     assert_eq!(shared(), "0,2-3");
     exec.destroy("reserves", "web", 1);
     assert_eq!(shared(), "0-3");

@@ -103,13 +103,9 @@ impl Cores {
         }
     }
 
-    /// A group was made that was not there when its cores were last decided.
-    pub(crate) fn made(&self, parents: &Parents) {
-        self.share(&self.runs.lock(), parents);
-    }
-
-    /// What was left of a former agent's runs may have ended.
-    pub(crate) fn freed(&self, parents: &Parents) {
+    /// Decides the shared cores anew: a group was made that was not there when that was last done,
+    /// or what was left of a former agent's runs may have ended.
+    pub(crate) fn share_anew(&self, parents: &Parents) {
         self.share(&self.runs.lock(), parents);
     }
 
@@ -202,7 +198,7 @@ mod tests {
                 &spec.cores
             };
             keep(&tmp.path().join(name), own).unwrap();
-            cores.made(&parents);
+            cores.share_anew(&parents);
             spec
         };
         let of = |name: &str| fs::read_to_string(tmp.path().join(name).join(CPUS)).unwrap();
@@ -277,7 +273,7 @@ mod tests {
         assert_eq!(shared(), [0, 2, 3]);
         // What runs on the cores that were left gets those that are free now.
         fs::create_dir(tmp.path().join("next")).unwrap();
-        cores.freed(&parents);
+        cores.share_anew(&parents);
         let of_next = fs::read_to_string(tmp.path().join("next").join(CPUS));
         assert_eq!(of_next.unwrap(), "0,2-3");
         // One that is found again is this agent's to end.

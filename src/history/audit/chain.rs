@@ -219,10 +219,12 @@ pub(super) fn roots(
         }
         let mut earlier = before(trail, at, rows, &jobs)?;
         earlier.retain(|earlier| *earlier < at && *earlier >= trail.first());
-        for hidden in earlier.clone() {
+        if !trail.shows_all() {
             // A chain begins for its reader with the first event that this one may see.
-            if trail.event(hidden)?.is_none() {
-                earlier.remove(&hidden);
+            for hidden in earlier.clone() {
+                if trail.event(hidden)?.is_none() {
+                    earlier.remove(&hidden);
+                }
             }
         }
         if earlier.is_empty() || seen.len() > STEPS {

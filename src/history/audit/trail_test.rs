@@ -53,6 +53,11 @@ fn spoiled(events: u64) -> Arc<Direct> {
     server.reopened(|database| spoil_changes(database, 2))
 }
 
+/// What a trail of such a state is made of, with [`log`].
+fn beside(dir: &std::path::Path, server: &Direct) -> (LogEngine, Redactor, View) {
+    (log(dir), Redactor::default(), server.projections.view())
+}
+
 /// Whatever happened from [`FIRST`] on, so many on a page.
 fn question(limit: usize) -> Question {
     Question {
@@ -85,11 +90,7 @@ fn page(trail: &Trail<'_>, question: &Question) -> (Vec<serde_json::Value>, Opti
 fn an_event_that_cannot_be_read_is_shown_as_such_and_keeps_no_other_from_its_page() {
     let server = spoiled(4);
     let dir = tempfile::tempdir().unwrap();
-    let (log, redactor, view) = (
-        log(dir.path()),
-        Redactor::default(),
-        server.projections.view(),
-    );
+    let (log, redactor, view) = beside(dir.path(), &server);
     let trail = Trail::new(&view, &log, &redactor, Eyes::All);
     let (shown, next) = page(&trail, &question(9));
     let indexes = |shown: &[serde_json::Value]| -> Vec<u64> {
@@ -126,11 +127,7 @@ fn an_event_that_cannot_be_read_is_shown_as_such_and_keeps_no_other_from_its_pag
 fn a_cause_chain_says_that_something_of_it_cannot_be_read() {
     let server = spoiled(4);
     let dir = tempfile::tempdir().unwrap();
-    let (log, redactor, view) = (
-        log(dir.path()),
-        Redactor::default(),
-        server.projections.view(),
-    );
+    let (log, redactor, view) = beside(dir.path(), &server);
     // What the one changed cannot be read, and the next one not at all.
     for (index, damaged) in [(2, true), (3, true), (4, false)] {
         let trail = Trail::new(&view, &log, &redactor, Eyes::All);
@@ -197,11 +194,7 @@ fn a_cause_chain_begins_with_the_first_event_that_its_reader_may_see() {
 fn a_row_whose_changes_cannot_be_read_is_hidden_from_who_may_not_see_everything() {
     let server = spoiled(3);
     let dir = tempfile::tempdir().unwrap();
-    let (log, redactor, view) = (
-        log(dir.path()),
-        Redactor::default(),
-        server.projections.view(),
-    );
+    let (log, redactor, view) = beside(dir.path(), &server);
     let sees = |_: &Change| true;
     let trail = Trail::new(&view, &log, &redactor, Eyes::Some(&sees));
     let mut known = Shown::default();

@@ -6,11 +6,11 @@
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, mpsc};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use drover::log::{Entry, LogEngine, LogError, LogOptions};
+use drover::log::{Entry, LogEngine, LogOptions};
 use drover_benchkit::{arguments, floor, usage};
 
 const BODY: usize = 300;
@@ -71,10 +71,7 @@ fn one_client(dir: &Path, span: Duration) -> Result<Measured> {
     let (start, mut micros) = (Instant::now(), Vec::new());
     while start.elapsed() < span {
         let at = Instant::now();
-        let (written, result) = mpsc::sync_channel::<Result<(), LogError>>(1);
-        let done = move |durable| drop(written.send(durable));
-        log.append_next(1, 1, |_| body.clone(), Box::new(done))?;
-        result.recv()??;
+        log.append_one(1, 1, body.clone())?;
         micros.push(at.elapsed().as_micros() as u64);
     }
     Ok(Measured {
