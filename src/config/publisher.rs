@@ -34,7 +34,8 @@ settings! {
 /// The `event_publisher.http` block.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HttpEventsConfig {
-    /// Fields that CloudEvents otherwise show as a keyed hash, to be shown in clear: `Job.Meta` or
+    /// Fields of the classes that are otherwise hashed (and hidden from callers that may not see
+    /// all events), to be shown in clear to every reader of the event: `Job.Meta` or
     /// `Task.Config.image` for example.
     pub public_fields: Vec<String> => set,
 }
@@ -49,8 +50,8 @@ pub struct KafkaConfig {
     /// The topic; with `topic_per_stream` what the names of the topics begin with.
     pub topic: String = "drover.events".into() => set,
     /// A topic for every topic of the event stream (`<topic>.Job`, …); an event that changes
-    /// objects of several topics is a message in each of those, an event of none is in
-    /// `<topic>.Other`.
+    /// objects of several topics is a message in each of those, one that changes none in that of
+    /// what it is about. `<topic>.Other` has events about nothing, and the marker `EventsMissed`.
     pub topic_per_stream: bool => set,
     /// Whether an event that holds many objects is a message for each of them.
     pub split: bool = true => set,
@@ -79,7 +80,8 @@ pub struct KafkaConfig {
     pub start: String = "beginning".into() => set,
     /// Only events of these kinds; empty means all.
     pub kinds: Vec<String> => set,
-    /// Only events that change something in these namespaces; empty means all.
+    /// Only events that change something in these namespaces, or, where they change nothing that
+    /// is published, that are about one of them; empty means all.
     pub namespaces: Vec<String> => set,
     /// Only events of these topics of the event stream; empty means all.
     pub topics: Vec<String> => set,

@@ -96,7 +96,7 @@ async fn read(view: View, node: &str) -> Result<(u64, BTreeMap<String, u64>), Re
         let mut out = BTreeMap::new();
         let mut cursor =
             view.index_cursor::<AllocsByNode>(&Scan::with_key_prefix::<Id>(node.as_str()));
-        // Called by every node, often: only id and modify index are decoded of each row.
+        // Called by every node, often: only id and `AllocModifyIndex` are decoded of each row.
         while let Some(AllocVersion { alloc }) = cursor.next_part()? {
             out.insert(alloc.id, alloc.alloc_modify_index);
         }

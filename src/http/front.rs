@@ -333,7 +333,7 @@ pub(super) async fn admit(api: &Api, request: &mut Request, access: Access) -> R
     if !request.called {
         let labelled = api.gate.is_guarded() && api.settings.now().label_identities;
         let label = labelled.then(|| request.identity.label());
-        measure::served(request, label);
+        measure::served(request, label.as_deref());
     }
     let namespace = access.is_within().then(|| request.namespace());
     within(&api.settings, request, namespace)?;

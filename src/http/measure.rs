@@ -105,9 +105,13 @@ const LISTS: &[&str] = &[
 /// Paths of requests that have a body and change nothing.
 const REQUESTED: &[&str] = &["jobs/parse", "jobs/statuses", "search", "validate"];
 
-/// Put beside a request: as what it was counted, once it was where it is served.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Asker(Arc<OnceLock<labels::Served>>);
+/// Put beside a request: its endpoint and kind, and as what it was counted, once it was where it is
+/// served.
+#[derive(Clone)]
+pub(super) struct Counted {
+    endpoint: Option<(&'static str, &'static str)>,
+    served: Arc<OnceLock<labels::Served>>,
+}
 
 /// The route that a request came by, as lists of routes show it.
 pub(super) fn route(parts: &Parts) -> Cow<'static, str> {
@@ -140,18 +144,21 @@ fn named(method: &Method, route: &str) -> String {
 
 /// Counts a request where it is served, once it is known who calls and before it is refused. The
 /// label says who; without it requests of all callers are one number.
-pub(super) fn served(request: &super::request::Request, label: Option<String>) {
-    let Some((endpoint, kind)) = endpoint(&request.method, &request.path) else {
+pub(super) fn served(request: &super::request::Request, label: Option<&str>) {
+    let found = match &request.counted {
+        Some(counted) => counted.endpoint,
+        None => endpoint(&request.method, &request.path),
+    };
+    let Some((endpoint, kind)) = found else {
         return;
     };
-    let route = named(&request.method, &request.route);
     metrics::counter!("nomad.nomad.rpc.request").increment(1);
-    let counted = labels::served(route, label.as_deref());
-    if let Some(Asker(asker)) = &request.asker {
+    let served = labels::served(&named(&request.method, &request.route), label);
+    if let Some(counted) = &request.counted {
         // Set once: setting it again sets the same.
-        let _ = asker.set(counted);
+        let _ = counted.served.set(served);
     }
-    labels::count(format!("nomad.nomad.rpc.{endpoint}.{kind}"), label);
+    labels::count(&format!("nomad.nomad.rpc.{endpoint}.{kind}"), label);
     if kind != "write" {
         metrics::counter!("nomad.nomad.rpc.query").increment(1);
     }
@@ -160,20 +167,22 @@ pub(super) fn served(request: &super::request::Request, label: Option<String>) {
 /// Measures how long a request takes until its answer begins, and counts whether it failed here.
 /// Of one that waits for a change the time says nothing.
 pub(super) async fn failed(mut request: Request, next: Next) -> Response {
-    let asker = Asker::default();
-    request.extensions_mut().insert(asker.clone());
-    let found = endpoint(request.method(), request.uri().path());
+    let counted = Counted {
+        endpoint: endpoint(request.method(), request.uri().path()),
+        served: Arc::default(),
+    };
+    request.extensions_mut().insert(counted.clone());
     let query = request.uri().query().unwrap_or_default();
     let mut parts = query.split('&');
     let waits = parts.any(|part| part.starts_with("index=") || part.starts_with("wait="));
     let began = Instant::now();
     let response = next.run(request).await;
-    let Some((endpoint, kind)) = found else {
+    let Some((endpoint, kind)) = counted.endpoint else {
         return response;
     };
     if !waits {
         let took = began.elapsed();
-        if let Some(served) = asker.0.get() {
+        if let Some(served) = counted.served.get() {
             served.took(took);
         }
         let labels = [("endpoint", endpoint), ("kind", kind)];

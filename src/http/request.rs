@@ -14,7 +14,7 @@ use serde::de::DeserializeOwned;
 
 use super::decoded::{DECODED, SHORT};
 use super::ignored;
-use super::measure::{self, Asker};
+use super::measure::{self, Counted};
 use super::query::{self, Query};
 use crate::error::Refusal;
 use crate::identity::Identity;
@@ -55,8 +55,8 @@ pub(super) struct Request {
     pub(super) certificate: Option<Arc<PeerCertificate>>,
     /// Whether a call stands for it.
     pub(super) called: bool,
-    /// Where it is reported who calls, for the metrics.
-    pub(super) asker: Option<Asker>,
+    /// What it is counted as.
+    pub(super) counted: Option<Counted>,
     /// What was verified of its token.
     pub(super) verified: Verified,
     /// Who it is; filled in by the authentication step.
@@ -104,7 +104,7 @@ impl Request {
             behind,
             certificate,
             called: parts.extensions.get::<Called>().is_some(),
-            asker: parts.extensions.get::<Asker>().cloned(),
+            counted: parts.extensions.get::<Counted>().cloned(),
             verified: Verified::default(),
             identity: Arc::default(),
             body: Bytes::new(),

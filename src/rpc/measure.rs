@@ -36,11 +36,14 @@ pub(super) async fn timed<T>(
     let began = Instant::now();
     let answer = call.await;
     let label = label();
-    let served = labels::served(name.to_owned(), label.as_deref());
+    let served = labels::served(name, label.as_deref());
     if !BLOCKING_METHODS.contains(&name) {
         served.took(began.elapsed());
     }
-    labels::count(format!("nomad.nomad.rpc.{endpoint}.{kind}"), label);
+    labels::count(
+        &format!("nomad.nomad.rpc.{endpoint}.{kind}"),
+        label.as_deref(),
+    );
     // Nomad's name for the endpoint of nodes in timings.
     let resource = if endpoint == "node" {
         "client"

@@ -1,12 +1,12 @@
 //! Labels: counters by caller, of a bounded number of callers, and the names that labels have.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use metrics::Label;
+use metrics::{Key, Label, Level, Metadata};
 use metrics_exporter_prometheus::formatting::sanitize_label_key;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 /// Callers of a kind that are counted apart; later ones are counted with all others.
 const MOST: usize = 500;
@@ -15,9 +15,57 @@ const MOST_OF_ROUTES: usize = 4_000;
 /// What those are called.
 const OTHERS: &str = "others";
 
-static KNOWN: LazyLock<Mutex<LabelBudget>> = LazyLock::new(|| Mutex::new(LabelBudget::of(MOST)));
-static KNOWN_OF_ROUTES: LazyLock<Mutex<LabelBudget>> =
-    LazyLock::new(|| Mutex::new(LabelBudget::of(MOST_OF_ROUTES)));
+const METADATA: Metadata<'static> = Metadata::new(module_path!(), Level::INFO, None);
+
+static BY_CALLER: LazyLock<SeriesCache<Key>> = LazyLock::new(|| SeriesCache::new(MOST));
+static BY_ROUTE: LazyLock<SeriesCache<RouteSeries>> =
+    LazyLock::new(|| SeriesCache::new(MOST_OF_ROUTES));
+
+/// The series of one kind, each made once, for making its key costs more than counting.
+struct SeriesCache<T> {
+    budget: Mutex<LabelBudget>,
+    made: RwLock<HashMap<String, Arc<T>>>,
+}
+
+impl<T> SeriesCache<T> {
+    fn new(most: usize) -> Self {
+        Self {
+            budget: Mutex::new(LabelBudget::of(most)),
+            made: RwLock::default(),
+        }
+    }
+
+    /// The series of a name and a caller's label. Where no more callers are counted apart, that of
+    /// the others; `counted` is what the budget counts.
+    fn series(
+        &self,
+        name: &str,
+        label: Option<&str>,
+        counted: impl FnOnce(&str) -> String,
+        make: impl FnOnce(Vec<Label>) -> T,
+    ) -> Arc<T> {
+        let id = |label: Option<&str>| match label {
+            None => name.to_owned(),
+            Some(label) => [name, label].join("\n"),
+        };
+        let wanted = id(label);
+        if let Some(series) = self.made.read().get(&wanted) {
+            return Arc::clone(series);
+        }
+        let label = label.map(
+            |label| match self.budget.lock().has(label, &counted(label)) {
+                true => label,
+                false => OTHERS,
+            },
+        );
+        let mut made = self.made.write();
+        let series = made.entry(id(label)).or_insert_with(|| {
+            let label = label.map(|label| Label::new("identity", label.to_owned()));
+            Arc::new(make(label.into_iter().collect()))
+        });
+        Arc::clone(series)
+    }
+}
 
 /// Which callers are counted apart: so many of each kind, for series are kept as long as the
 /// process. Allocations that end and nodes that come take no place of a token's.
@@ -48,15 +96,17 @@ impl LabelBudget {
 }
 
 /// Counts one, by its label where it has one.
-pub fn count(name: String, label: Option<String>) {
-    match label {
-        None => metrics::counter!(name).increment(1),
-        Some(label) => {
-            let known = KNOWN.lock().has(&label, &label);
-            let label = if known { label } else { OTHERS.to_owned() };
-            metrics::counter!(name, "identity" => label).increment(1);
-        }
-    }
+pub fn count(name: &str, label: Option<&str>) {
+    let key = BY_CALLER.series(name, label, str::to_owned, |labels| {
+        Key::from_parts(name.to_owned(), labels)
+    });
+    increment(&key);
+}
+
+/// Counts one of the series. Its counter is looked up each time: which metrics are recorded may
+/// change.
+fn increment(key: &Key) {
+    metrics::with_recorder(|recorder| recorder.register_counter(key, &METADATA)).increment(1);
 }
 
 /// The name that a label of this key has in Prometheus' text form: other characters than letters
@@ -66,39 +116,53 @@ pub fn label_name(key: &str) -> String {
     sanitize_label_key(key)
 }
 
-/// Seconds that were spent, by route and label: a level that does not change for long is forgotten
-/// by its exporter, and must not begin at zero again. As many as are counted apart.
-static SPENT: LazyLock<Mutex<HashMap<Vec<Label>, f64>>> = LazyLock::new(Mutex::default);
+/// What is counted by route and caller.
+struct RouteSeries {
+    served: Key,
+    timed: Key,
+    spent: Key,
+    /// Until their answers began. A level, as counters are whole numbers.
+    spent_seconds: Mutex<f64>,
+}
 
 /// A request or a call that was counted.
-#[derive(Clone, Debug)]
-pub struct Served(Vec<Label>);
+#[derive(Clone)]
+pub struct Served(Arc<RouteSeries>);
 
 /// Counts one that is served, by route or method (`GET /v1/jobs`, `Node.Register`) and by the
 /// caller's label, where the caller has one.
-pub fn served(route: String, label: Option<&str>) -> Served {
-    let mut labels = Vec::with_capacity(2);
-    if let Some(label) = label {
-        let known = KNOWN_OF_ROUTES
-            .lock()
-            .has(label, &format!("{route} {label}"));
-        let label = if known { label } else { OTHERS };
-        labels.push(Label::new("identity", label.to_owned()));
-    }
-    labels.push(Label::new("route", route));
-    metrics::counter!("drover.requests.served_total", labels.clone()).increment(1);
-    Served(labels)
+pub fn served(route: &str, label: Option<&str>) -> Served {
+    let counted = |label: &str| format!("{route} {label}");
+    let series = BY_ROUTE.series(route, label, counted, |mut labels| {
+        labels.push(Label::new("route", route.to_owned()));
+        RouteSeries {
+            served: Key::from_parts("drover.requests.served_total", labels.clone()),
+            timed: Key::from_parts("drover.requests.timed_total", labels.clone()),
+            spent: Key::from_parts("drover.requests.spent_seconds", labels),
+            spent_seconds: Mutex::new(0.0),
+        }
+    });
+    increment(&series.served);
+    Served(series)
 }
 
 impl Served {
     /// Adds to the time that such took, and to how many it is of.
     pub fn took(&self, time: Duration) {
-        metrics::counter!("drover.requests.timed_total", self.0.clone()).increment(1);
-        let level = metrics::gauge!("drover.requests.spent_seconds", self.0.clone());
-        let mut spent = SPENT.lock();
-        let spent = spent.entry(self.0.clone()).or_default();
-        *spent += time.as_secs_f64();
-        level.set(*spent);
+        *self.0.spent_seconds.lock() += time.as_secs_f64();
+        increment(&self.0.timed);
+    }
+}
+
+/// Sets the levels of the seconds that were spent: those that nobody sets are forgotten.
+pub(super) fn observe() {
+    let made: Vec<_> = BY_ROUTE.made.read().values().cloned().collect();
+    for series in made {
+        let spent = *series.spent_seconds.lock();
+        if spent > 0.0 {
+            metrics::with_recorder(|recorder| recorder.register_gauge(&series.spent, &METADATA))
+                .set(spent);
+        }
     }
 }
 
@@ -127,15 +191,35 @@ mod tests {
             let options = crate::TelemetryOptions::default();
             let (telemetry, recorder) = crate::build(&options);
             metrics::with_local_recorder(&recorder, || {
-                let served = served("GET /v1/of-this-test".to_owned(), None);
+                let served = served("GET /v1/of-this-test", None);
                 served.took(Duration::from_secs(2));
-            });
-            telemetry.prometheus()
+                telemetry.prometheus()
+            })
         };
         let series = "drover_requests_spent_seconds{route=\"GET /v1/of-this-test\"}";
         for seconds in [2, 4] {
             let text = shown();
             assert!(text.contains(&format!("{series} {seconds}\n")), "{text}");
         }
+    }
+
+    #[test]
+    fn each_series_is_made_once_and_the_others_have_one_together() {
+        let cache = SeriesCache::new(1);
+        let mut made = 0;
+        let mut series = |label| {
+            let series = cache.series("a", label, str::to_owned, |labels| {
+                made += 1;
+                labels
+            });
+            series.first().map(|label| label.value().to_owned())
+        };
+        for _ in 0..2 {
+            assert_eq!(series(None), None);
+            assert_eq!(series(Some("token:1")).as_deref(), Some("token:1"));
+            assert_eq!(series(Some("token:2")).as_deref(), Some(OTHERS));
+            assert_eq!(series(Some("token:3")).as_deref(), Some(OTHERS));
+        }
+        assert_eq!(made, 3);
     }
 }

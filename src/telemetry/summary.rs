@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use metrics::{Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn};
 use metrics::{Key, KeyName, Metadata, SharedString, Unit};
+use metrics_util::registry::{Registry, Storage};
 use parking_lot::Mutex;
 use serde::Serialize;
 
@@ -35,6 +37,16 @@ impl Aggregate {
         self.squares += value * value;
     }
 
+    fn merge(&mut self, other: &Self) {
+        (self.min, self.max) = match self.count {
+            0 => (other.min, other.max),
+            _ => (self.min.min(other.min), self.max.max(other.max)),
+        };
+        self.count += other.count;
+        self.sum += other.sum;
+        self.squares += other.squares;
+    }
+
     fn mean(&self) -> f64 {
         if self.count == 0 {
             0.0
@@ -53,6 +65,7 @@ impl Aggregate {
     }
 }
 
+/// What a whole interval held.
 #[derive(Clone, Debug, Default)]
 struct Interval {
     started: jiff::Timestamp,
@@ -60,21 +73,56 @@ struct Interval {
     samples: BTreeMap<Id, Aggregate>,
 }
 
-#[derive(Default)]
-struct SummaryState {
-    running: Interval,
-    whole: Option<Interval>,
-    gauges: BTreeMap<Id, Gauged>,
-    absolute: BTreeMap<Id, u64>,
-    /// Intervals that have ended.
-    ended: u64,
+/// What a counter or sample gathers in the running interval.
+#[derive(Debug, Default)]
+struct Gathering {
+    aggregate: Aggregate,
+    /// What an absolute counter was at last.
+    absolute: Option<u64>,
 }
 
+/// A counter or a sample: each has a lock of its own, for many threads record at once.
+#[derive(Debug, Default)]
+struct Cell(Mutex<Gathering>);
+
 /// A level, and the interval in which it was last set.
-#[derive(Clone, Copy, Debug, Default)]
-struct Gauged {
-    value: f64,
-    set_in: u64,
+#[derive(Debug)]
+struct LevelCell {
+    level: Mutex<(f64, u64)>,
+    ended: Arc<AtomicU64>,
+}
+
+/// Makes the cells of new series; each level's cell reads in which interval it is set.
+struct Cells {
+    /// Intervals that have ended.
+    ended: Arc<AtomicU64>,
+}
+
+impl Storage<Key> for Cells {
+    type Counter = Arc<Cell>;
+    type Gauge = Arc<LevelCell>;
+    type Histogram = Arc<Cell>;
+
+    fn counter(&self, _: &Key) -> Self::Counter {
+        Arc::default()
+    }
+
+    fn gauge(&self, _: &Key) -> Self::Gauge {
+        Arc::new(LevelCell {
+            level: Mutex::new((0.0, self.ended.load(Ordering::Relaxed))),
+            ended: Arc::clone(&self.ended),
+        })
+    }
+
+    fn histogram(&self, _: &Key) -> Self::Histogram {
+        Arc::default()
+    }
+}
+
+struct SummaryState {
+    /// When the running interval began.
+    started: jiff::Timestamp,
+    whole: Option<Interval>,
 }
 
 /// All metrics of the process, by interval.
@@ -83,54 +131,69 @@ pub struct Summary {
     /// Intervals after which a level that is no longer set is forgotten.
     kept: u64,
     host: Option<String>,
+    series: Registry<Key, Cells>,
+    ended: Arc<AtomicU64>,
     state: Mutex<SummaryState>,
 }
 
 impl Summary {
     /// An empty summary.
     pub fn new(options: &TelemetryOptions) -> Self {
-        let mut state = SummaryState::default();
-        state.running.started = jiff::Timestamp::now();
         let interval = options.interval;
         let kept = options.retention.as_nanos() / interval.as_nanos().max(1);
+        let ended = Arc::new(AtomicU64::new(0));
         Self {
             interval,
             kept: u64::try_from(kept).unwrap_or(u64::MAX).max(1),
             host: options.host.clone(),
-            state: Mutex::new(state),
+            series: Registry::new(Cells {
+                ended: Arc::clone(&ended),
+            }),
+            ended,
+            state: Mutex::new(SummaryState {
+                started: jiff::Timestamp::now(),
+                whole: None,
+            }),
         }
     }
 
     /// Ends the running interval.
     pub fn rotate(&self) {
-        let fresh = Interval {
-            started: jiff::Timestamp::now(),
-            ..Interval::default()
-        };
         let mut state = self.state.lock();
-        let ended = std::mem::replace(&mut state.running, fresh);
-        state.whole = Some(ended);
-        state.ended += 1;
-        let oldest = state.ended.saturating_sub(self.kept);
-        state.gauges.retain(|_, level| level.set_in >= oldest);
+        let started = std::mem::replace(&mut state.started, jiff::Timestamp::now());
+        state.whole = Some(self.gathered(started, std::mem::take));
+        let ended = self.ended.fetch_add(1, Ordering::Relaxed) + 1;
+        let oldest = ended.saturating_sub(self.kept);
+        self.series
+            .retain_gauges(|_, level| level.level.lock().1 >= oldest);
     }
 
     /// The last whole interval, or the running one while no interval is over.
     pub fn report(&self) -> SummaryReport {
         let state = self.state.lock();
-        let interval = state.whole.as_ref().unwrap_or(&state.running);
+        let running;
+        let interval = match &state.whole {
+            Some(whole) => whole,
+            None => {
+                running = self.gathered(state.started, |aggregate| *aggregate);
+                &running
+            }
+        };
         let seconds = self.interval.as_secs_f64().max(1.0);
         let sampled = |map: &BTreeMap<Id, Aggregate>| {
             map.iter()
                 .map(|(id, a)| Sampled::new(id, a, seconds))
                 .collect()
         };
+        let mut levels = BTreeMap::new();
+        self.series.visit_gauges(|key, level| {
+            levels.insert(self.id(key), level.level.lock().0);
+        });
         SummaryReport {
             counters: sampled(&interval.counters),
-            gauges: state
-                .gauges
+            gauges: levels
                 .iter()
-                .map(|(id, level)| GaugeLevel::new(id, level.value))
+                .map(|(id, value)| GaugeLevel::new(id, *value))
                 .collect(),
             points: Vec::new(),
             precision_gauges: Vec::new(),
@@ -142,33 +205,37 @@ impl Summary {
         }
     }
 
-    fn count(&self, id: &Id, value: f64) {
-        let mut state = self.state.lock();
-        entry(&mut state.running.counters, id).add(value);
-    }
-
-    fn sample(&self, id: &Id, value: f64) {
-        let mut state = self.state.lock();
-        entry(&mut state.running.samples, id).add(value);
-    }
-
-    fn level(&self, id: &Id, change: impl FnOnce(f64) -> f64) {
-        let mut state = self.state.lock();
-        let set_in = state.ended;
-        let level = entry(&mut state.gauges, id);
-        *level = Gauged {
-            value: change(level.value),
-            set_in,
+    /// What the series hold of the running interval, read by `read`; those that nothing was
+    /// recorded in are left out.
+    fn gathered(
+        &self,
+        started: jiff::Timestamp,
+        read: impl Fn(&mut Aggregate) -> Aggregate,
+    ) -> Interval {
+        let mut interval = Interval {
+            started,
+            ..Interval::default()
         };
+        let gather = |into: &mut BTreeMap<Id, Aggregate>, key: &Key, cell: &Cell| {
+            let aggregate = read(&mut cell.0.lock().aggregate);
+            if aggregate.count > 0 {
+                into.entry(self.id(key)).or_default().merge(&aggregate);
+            }
+        };
+        self.series
+            .visit_counters(|key, cell| gather(&mut interval.counters, key, cell));
+        self.series
+            .visit_histograms(|key, cell| gather(&mut interval.samples, key, cell));
+        interval
     }
-}
 
-fn entry<'m, V: Default>(map: &'m mut BTreeMap<Id, V>, id: &Id) -> &'m mut V {
-    if !map.contains_key(id) {
-        map.insert(id.clone(), V::default());
+    fn id(&self, key: &Key) -> Id {
+        let host = self.host.iter();
+        let host = host.map(|host| ("host".to_owned(), host.clone()));
+        let labels = key.labels();
+        let labels = labels.map(|label| (label.key().to_owned(), label.value().to_owned()));
+        (key.name().to_owned(), labels.chain(host).collect())
     }
-    map.get_mut(id)
-        .expect("it was inserted if it was not there")
 }
 
 /// The body of `/v1/metrics`.
@@ -241,83 +308,66 @@ impl GaugeLevel {
 /// What `metrics` calls.
 pub(super) struct Recorder(pub(super) Arc<Summary>);
 
-struct Cell {
-    id: Id,
-    summary: Arc<Summary>,
-}
-
-impl Recorder {
-    fn cell(&self, key: &Key) -> Arc<Cell> {
-        let host = self
-            .0
-            .host
-            .iter()
-            .map(|host| ("host".to_owned(), host.clone()));
-        let labels = key
-            .labels()
-            .map(|l| (l.key().to_owned(), l.value().to_owned()))
-            .chain(host)
-            .collect();
-        let id = (key.name().to_owned(), labels);
-        Arc::new(Cell {
-            id,
-            summary: Arc::clone(&self.0),
-        })
-    }
-}
-
 impl metrics::Recorder for Recorder {
     fn describe_counter(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_gauge(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
     fn describe_histogram(&self, _: KeyName, _: Option<Unit>, _: SharedString) {}
 
     fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-        Counter::from_arc(self.cell(key))
+        let series = &self.0.series;
+        series.get_or_create_counter(key, |cell| Counter::from_arc(Arc::clone(cell)))
     }
 
     fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
-        Gauge::from_arc(self.cell(key))
+        let series = &self.0.series;
+        series.get_or_create_gauge(key, |cell| Gauge::from_arc(Arc::clone(cell)))
     }
 
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
-        Histogram::from_arc(self.cell(key))
+        let series = &self.0.series;
+        series.get_or_create_histogram(key, |cell| Histogram::from_arc(Arc::clone(cell)))
     }
 }
 
 impl CounterFn for Cell {
     fn increment(&self, value: u64) {
-        self.summary.count(&self.id, value as f64);
+        self.0.lock().aggregate.add(value as f64);
     }
 
     fn absolute(&self, value: u64) {
+        let mut gathering = self.0.lock();
         // What was counted before the first look is of no interval.
-        let before = {
-            let mut state = self.summary.state.lock();
-            state.absolute.insert(self.id.clone(), value)
-        };
+        let before = gathering.absolute.replace(value);
         if let Some(before) = before.filter(|before| value > *before) {
-            self.summary.count(&self.id, (value - before) as f64);
+            gathering.aggregate.add((value - before) as f64);
         }
     }
 }
 
-impl GaugeFn for Cell {
+impl LevelCell {
+    fn change(&self, change: impl FnOnce(f64) -> f64) {
+        let mut level = self.level.lock();
+        *level = (change(level.0), self.ended.load(Ordering::Relaxed));
+    }
+}
+
+impl GaugeFn for LevelCell {
     fn increment(&self, value: f64) {
-        self.summary.level(&self.id, |level| level + value);
+        self.change(|level| level + value);
     }
 
     fn decrement(&self, value: f64) {
-        self.summary.level(&self.id, |level| level - value);
+        self.change(|level| level - value);
     }
 
     fn set(&self, value: f64) {
-        self.summary.level(&self.id, |_| value);
+        self.change(|_| value);
     }
 }
 
 impl HistogramFn for Cell {
     fn record(&self, value: f64) {
-        self.summary.sample(&self.id, value);
+        self.0.lock().aggregate.add(value);
     }
 }
 
@@ -360,6 +410,42 @@ mod tests {
         let later = serde_json::to_value(summary.report()).expect("serialises");
         assert_eq!(later["Counters"].as_array().map(Vec::len), Some(0));
         assert_eq!(later["Gauges"][0]["Value"].as_f64(), Some(7.0));
+    }
+
+    #[test]
+    fn labels_in_another_order_are_the_same_series() {
+        let (summary, recorder) = recorded();
+        metrics::with_local_recorder(&recorder, || {
+            metrics::histogram!("nomad.of_two", "a" => "1", "b" => "2").record(3.0);
+            metrics::histogram!("nomad.of_two", "b" => "2", "a" => "1").record(5.0);
+        });
+        // Of the running interval, as no one is over.
+        let json = serde_json::to_value(summary.report()).expect("serialises");
+        let samples = json["Samples"].as_array().expect("a list");
+        let [sample] = samples.as_slice() else {
+            panic!("{json}");
+        };
+        let figures = ["Count", "Sum", "Min", "Max"].map(|name| sample[name].as_f64());
+        assert_eq!(figures, [2.0, 8.0, 3.0, 5.0].map(Some));
+    }
+
+    #[test]
+    fn an_absolute_counter_counts_what_came_since_the_look_before() {
+        let (summary, recorder) = recorded();
+        metrics::with_local_recorder(&recorder, || {
+            for value in [100, 103, 103, 110] {
+                metrics::counter!("nomad.absolute").absolute(value);
+            }
+        });
+        summary.rotate();
+        let json = serde_json::to_value(summary.report()).expect("serialises");
+        assert_eq!(json["Counters"][0]["Sum"].as_f64(), Some(10.0));
+        metrics::with_local_recorder(&recorder, || {
+            metrics::counter!("nomad.absolute").absolute(111);
+        });
+        summary.rotate();
+        let json = serde_json::to_value(summary.report()).expect("serialises");
+        assert_eq!(json["Counters"][0]["Sum"].as_f64(), Some(1.0));
     }
 
     #[test]

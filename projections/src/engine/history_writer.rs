@@ -1,6 +1,6 @@
-//! What an event did to rows: each table's overlay (`Layer`) reports it here when the event ends,
-//! and `Recorder`, in `past`, writes it down. Whether and how that is kept the engine does not
-//! know.
+//! What an event did to rows: the overlay (`Layer`) of each table whose past is kept
+//! (`History::Full`) reports it here when the event ends, and `Recorder`, in `past`, writes it
+//! down. How it is kept the engine does not know.
 
 use crate::engine::table::{IndexEntry, StreamKey};
 

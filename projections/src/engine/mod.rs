@@ -11,9 +11,10 @@
 //! met that cannot be read ([`unreadable`]).
 //!
 //! **What it must not know.** No table of drover's, no event's payload, no view and no past. It
-//! reports each event's replaced and changed rows to a [`history_writer::HistoryWriter`], and
-//! iterates cursors that other modules build ([`scan::DynCursor`]); it never reads history. It
-//! imports no other top-level module of this crate.
+//! reports each event's replaced and changed rows, of tables whose past is kept, to a
+//! [`history_writer::HistoryWriter`], and iterates cursors that other modules build
+//! ([`scan::DynCursor`]); it never reads history. It imports no other top-level module of this
+//! crate.
 //!
 //! **Invariants.** All that a batch wrote is there, or nothing of it. A transaction that is refused
 //! leaves its layers as they were. A row's index entries are exactly those that it yields, and its

@@ -19,7 +19,7 @@ use std::cmp::Ordering;
 /// How many rows of each table are shown without `-verbose`.
 const ROWS: usize = 20;
 /// What is compared of a decision.
-const COMPARED: &str = "(allocations, stops, deployments, evaluations)";
+const COMPARED: &str = "(allocations, stops, preemptions, deployments, evaluations)";
 
 /// Flags of `eval explain`.
 #[derive(Debug, clap::Args)]
@@ -189,7 +189,7 @@ fn show_group(group: &GroupExplained, verbose: bool, out: &Out) {
         out.line("no place was looked for");
     } else if !verbose && searches.len() > 1 {
         out.line(&format!(
-            "{} searches in all; -verbose shows them",
+            "{} searches are recorded; -verbose shows them",
             searches.len()
         ));
     }

@@ -102,7 +102,7 @@ impl Started {
     }
 }
 
-/// The next line, without its end; of one that is too long its beginning.
+/// The next line, without its end; one that is too long comes in pieces, one each call.
 async fn line(from: &mut (impl AsyncBufReadExt + Unpin)) -> Option<String> {
     let mut bytes = Vec::new();
     let read = from.take(LINE).read_until(b'\n', &mut bytes).await;

@@ -251,7 +251,7 @@ impl Edge {
         }
         let labelled = self.gate.is_guarded() && self.settings.now().label_identities;
         let served = |request: &Request, who: &Identity| {
-            measure::served(request, labelled.then(|| who.label()));
+            measure::served(request, labelled.then(|| who.label()).as_deref());
         };
         if own.demand.is_public() {
             // The request may be whether servers answer: so they are not queried for its caller,

@@ -28,8 +28,8 @@ pub(in crate::http) fn list(read: &Read<'_>) -> Result<Answer, Refusal> {
     list_of(read, |_| true)
 }
 
-/// `GET /v1/jobs` from the rendered list alone, if that is ready; none where `list` has to read
-/// tables.
+/// `GET /v1/jobs` from the rendered list alone, if that is ready and one namespace is requested;
+/// none otherwise, and where `list` has to read tables.
 pub(in crate::http) fn near_list(read: &Read<'_>) -> Option<Answer> {
     let plain = read.request.query.flag("meta") == Ok(false);
     let proof = read.proof_of_all(LIST_JOBS).filter(|_| plain)?;

@@ -2,9 +2,11 @@
 //! joins the three parts. Each names paths, their methods, what they require of the caller and
 //! their handlers, and nothing else.
 //!
-//! `get` is a plain read, `call` everything else, `late` a call that checks rights in the handler.
-//! A blocking read waits for changes of `Tables` or `Rows`; `NeverBlocks` waits for nothing;
-//! `NoPast` neither blocks nor takes `as_of`.
+//! `get` is a plain read, `query` one whose parameters may stand in the body; `call` is no plain
+//! read, `late` one that checks rights in the handler, `upload` one that takes the body as it
+//! comes, `upgraded` one that may change the connection; `not_built` refuses. A blocking read waits
+//! for changes of `Tables` or `Rows`; `NeverBlocks` and `History` wait for nothing, and of
+//! `History` only a few run at a time; `NoPast` neither blocks nor takes `as_of`.
 
 use drover_projections::Table as _;
 use drover_projections::tables::root_keys::RootKeys;
@@ -178,7 +180,8 @@ fn clients(table: RouteTable) -> RouteTable {
             [late(
                 Any,
                 (
-                    "by verb: alloc-lifecycle, gc-allocation, read-job",
+                    "by verb: alloc-lifecycle, submit-job or gc-allocation, submit-job or \
+                     pause-allocation, read-job",
                     Somewhere::Anything,
                 ),
                 client::allocation,
@@ -320,7 +323,7 @@ fn at_plugins(table: RouteTable) -> RouteTable {
         )
 }
 
-/// Volumes and plugins.
+/// The list of volumes, CSI volumes, and claims on host volumes.
 fn volumes(table: RouteTable) -> RouteTable {
     let within = Somewhere::Namespace(volumes::csi::WRITE);
     let register = ("csi-write-volume and plugin:read", within);

@@ -7,7 +7,8 @@ use super::{Job, Task, TaskGroup, VolumeRequest};
 use crate::model::status::{self, JobType, access_mode, attachment_mode};
 
 impl Job {
-    /// Launched by the clock, not placed itself.
+    /// Has a `periodic` block: not placed itself, and launched by the clock while
+    /// [`Self::is_periodic_active`].
     #[must_use]
     pub fn is_periodic(&self) -> bool {
         self.periodic.is_some()
