@@ -173,6 +173,10 @@ fn end_within(timer: Timer) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead as _, BufReader};
+    use std::os::unix::process::ExitStatusExt as _;
+    use std::process::{Child, Command, Stdio};
+
     use super::*;
 
     #[test]
@@ -195,5 +199,53 @@ mod tests {
         assert_eq!(leaves.left(seconds(10)), seconds(20));
         assert_eq!(leaves.left(seconds(31)), Duration::ZERO);
         assert_eq!(stops.left(seconds(10)), Duration::ZERO);
+    }
+
+    /// Has this test be the process that is stuck.
+    const STUCK: &str = "DROVER_TEST_STUCK";
+
+    #[test]
+    fn an_agent_in_which_all_is_stuck_ends_itself() {
+        if std::env::var_os(STUCK).is_some() {
+            // Its threads have the mask of who started it.
+            let signals = Signals::listen(Leaving::default());
+            eprintln!("{STUCK}: {}", signals.is_ok());
+            loop {
+                std::thread::park();
+            }
+        }
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command
+            .args(["--exact", "--nocapture", "--test-threads=1"])
+            .arg(concat!(
+                "agent::signals::tests::",
+                "an_agent_in_which_all_is_stuck_ends_itself"
+            ))
+            .env(STUCK, "1")
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        block().unwrap();
+        let child = command.spawn();
+        all().thread_unblock().unwrap();
+        let mut child = Killed(child.unwrap());
+        let mut lines = BufReader::new(child.0.stderr.take().unwrap()).lines();
+        let listens = lines.find(|line| line.as_ref().is_ok_and(|line| line.contains(STUCK)));
+        assert_eq!(listens.unwrap().unwrap(), format!("{STUCK}: true"));
+        let pid = nix::unistd::Pid::from_raw(child.0.id().try_into().unwrap());
+        nix::sys::signal::kill(pid, Signal::SIGTERM).unwrap();
+        // Its end closes what it wrote to.
+        assert!(lines.all(|line| line.is_ok()));
+        let ended = child.0.wait().unwrap();
+        assert_eq!(ended.signal(), Some(Signal::SIGKILL as i32), "{ended}");
+    }
+
+    /// A process that does not outlive the test.
+    struct Killed(Child);
+
+    impl Drop for Killed {
+        fn drop(&mut self) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
     }
 }

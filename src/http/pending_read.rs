@@ -404,9 +404,11 @@ mod tests {
         let pretty = h.get(&format!("{TARGET}&pretty")).await;
         assert_eq!(ids(&pretty.json()), all);
         assert!(pretty.text().starts_with("[\n    {\n        \""));
+        assert_eq!(pretty.header("content-length"), "", "indented as it flows");
         let request = hyper::Request::get(TARGET).header("accept-encoding", "gzip");
         let packed = h.send(request.body(Default::default()).unwrap()).await;
         assert_eq!(packed.header("content-encoding"), "gzip");
+        assert_eq!(packed.header("content-length"), "", "compressed as it flows");
         let unpacked = flate2::read::GzDecoder::new(&packed.body[..]);
         assert_eq!(ids(&serde_json::from_reader(unpacked).unwrap()), all);
         let page = h.get(&format!("{TARGET}&per_page=39")).await;

@@ -153,8 +153,10 @@ async fn lists_without_pages_come_in_parts_in_every_form() {
         let pretty = h.get(&format!("{target}{join}pretty")).await;
         assert_eq!(pretty.json(), wanted, "{target}");
         assert!(pretty.text().contains("\n    "), "{target}");
+        assert_eq!(pretty.header("content-length"), "", "{target}");
         let (reply, unpacked) = packed(&h, &target).await;
         assert_eq!(reply.header("content-encoding"), "gzip", "{target}");
+        assert_eq!(reply.header("content-length"), "", "{target}");
         assert_eq!(unpacked, wanted, "{target}");
         let past = h
             .get(&format!("{target}{join}as_of={}", plain.index()))

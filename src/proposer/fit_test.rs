@@ -1,9 +1,17 @@
 use drover_events::EventKind;
+use drover_events::acl::{
+    AclAuthMethodsDeleted, AclAuthMethodsUpserted, AclBindingRulesDeleted, AclBindingRulesUpserted,
+    AclPoliciesDeleted, AclPoliciesUpserted, AclRolesDeleted, AclRolesUpserted, AclTokensDeleted,
+    AclTokensUpserted, OneTimeTokensDeleted,
+};
 use drover_events::alloc::ClientAllocUpdate;
 use drover_events::codec::{Draft, MAX_PAYLOAD};
-use drover_events::job::JobRegistered;
+use drover_events::csi::{CsiVolumeClaimsApplied, CsiVolumeDeregistered, CsiVolumesRegistered};
+use drover_events::job::{JobRegistered, JobSummariesReconciled};
 use drover_events::model::{DesiredTransition, Job, TaskGroup};
+use drover_events::namespace::{NamespacesDeleted, NamespacesUpserted};
 use drover_events::node::NodeStatusUpdated;
+use drover_events::node_pool::{NodePoolsDeleted, NodePoolsUpserted};
 use drover_events::{Actor, Envelope, EventId};
 
 use super::*;
@@ -191,6 +199,82 @@ fn what_is_no_list_is_refused_with_the_limit_it_exceeds() {
     let error = cut(event, Vec::new()).unwrap_err();
     assert_eq!(error.code, Code::BadRequest);
     assert!(error.message.contains("4096"), "{error}");
+}
+
+/// Events that are a list of so many members, but for those that other tests cut.
+fn lists(count: usize) -> Vec<Event> {
+    fn of<T: Default + Clone>(count: usize) -> Vec<T> {
+        vec![T::default(); count]
+    }
+    vec![
+        NamespacesUpserted {
+            namespaces: of(count),
+        }
+        .into(),
+        NamespacesDeleted { names: of(count) }.into(),
+        NodePoolsUpserted {
+            node_pools: of(count),
+        }
+        .into(),
+        NodePoolsDeleted { names: of(count) }.into(),
+        JobSummariesReconciled {
+            page_token: String::new(),
+            per_page: count as u32,
+        }
+        .into(),
+        AclPoliciesUpserted {
+            policies: of(count),
+        }
+        .into(),
+        AclPoliciesDeleted { names: of(count) }.into(),
+        AclTokensUpserted { tokens: of(count) }.into(),
+        AclTokensDeleted {
+            accessor_ids: of(count),
+        }
+        .into(),
+        AclRolesUpserted {
+            roles: of(count),
+            allow_missing_policies: false,
+        }
+        .into(),
+        AclRolesDeleted { ids: of(count) }.into(),
+        AclAuthMethodsUpserted {
+            auth_methods: of(count),
+        }
+        .into(),
+        AclAuthMethodsDeleted { names: of(count) }.into(),
+        AclBindingRulesUpserted {
+            binding_rules: of(count),
+            ..Default::default()
+        }
+        .into(),
+        AclBindingRulesDeleted { ids: of(count) }.into(),
+        OneTimeTokensDeleted {
+            accessor_ids: of(count),
+        }
+        .into(),
+        CsiVolumesRegistered {
+            volumes: of(count),
+            ..Default::default()
+        }
+        .into(),
+        CsiVolumeDeregistered {
+            volume_ids: of(count),
+            ..Default::default()
+        }
+        .into(),
+        CsiVolumeClaimsApplied { claims: of(count) }.into(),
+    ]
+}
+
+#[test]
+fn every_member_of_a_list_counts_as_a_row() {
+    for (few, many) in lists(2).into_iter().zip(lists(MAX_ROWS)) {
+        assert_eq!(rows(&few), FIXED + 2, "{}", few.kind());
+        let error = check_rows(&many).expect_err("too many");
+        assert!(error.message.contains("4096"), "{error}");
+        assert!(error.message.contains(&many.kind().to_string()), "{error}");
+    }
 }
 
 #[test]

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_testkit::eventually;
+use futures_util::StreamExt as _;
+use hyper::body::Frame;
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -91,6 +93,39 @@ async fn who_proved_nothing_sends_little() {
     assert_eq!(limits.bodies.free(), BODIES, "all is given back");
     assert_eq!(limits.strangers.free(), STRANGERS);
     given_back(&limits).await;
+}
+
+#[tokio::test]
+async fn a_body_is_charged_while_it_comes_to_whom_it_is_from() {
+    for (node, left) in [
+        ("known", (BODIES - 1_000, STRANGERS)),
+        ("", (BODIES, STRANGERS - 1_000)),
+    ] {
+        let limits = CallerLimits::default();
+        let server = start(limits.clone()).await;
+        let stream = TcpStream::connect(server.addr()).await.unwrap();
+        let (mut sender, connection) =
+            hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
+                .await
+                .unwrap();
+        let connection = tokio::spawn(connection);
+        let piece = Ok::<_, Infallible>(Frame::data(Bytes::from(vec![0; 1_000])));
+        let half = futures_util::stream::iter([piece]).chain(futures_util::stream::pending());
+        let body = http_body_util::StreamBody::new(half);
+        let request = Request::post("http://x/rpc/Test.Length")
+            .header(VERSION_HEADER, VERSION)
+            .header(TOKEN_HEADER, "s")
+            .header(NODE_HEADER, node)
+            .body(body)
+            .unwrap();
+        let answer = tokio::spawn(sender.send_request(request));
+        free("its body", &limits.bodies, left.0).await;
+        free("a stranger's body", &limits.strangers, left.1).await;
+        answer.abort();
+        connection.abort();
+        free("what it took", &limits.bodies, BODIES).await;
+        free("what a stranger took", &limits.strangers, STRANGERS).await;
+    }
 }
 
 #[tokio::test]

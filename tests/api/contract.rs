@@ -121,10 +121,19 @@ fn an_artifact_may_lie_in_what_the_tasks_of_a_group_share_and_no_further_up() {
     }
 }
 
-/// Whether the other side ends a connection on which nothing is said.
-fn ends(stream: &mut TcpStream) -> bool {
-    stream.set_read_timeout(Some(LONG)).expect("a time");
-    !matches!(stream.read(&mut [0; 64]), Ok(read) if read > 0)
+/// Whether the other side ends a connection on which nothing is said, within this time.
+fn ends(stream: &mut TcpStream, within: Duration) -> bool {
+    stream.set_read_timeout(Some(within)).expect("a time");
+    match stream.read(&mut [0; 64]) {
+        Ok(read) => read == 0,
+        Err(error) => !is_late(&error),
+    }
+}
+
+/// Whether nothing came for as long as a read waits.
+fn is_late(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{TimedOut, WouldBlock};
+    matches!(error.kind(), WouldBlock | TimedOut)
 }
 
 /// A connection; the port for RPC may be there a moment after the API answers.
@@ -140,38 +149,48 @@ fn connections_of_the_rpc_port_are_limited_as_is_configured() {
     let to = running.agent.rpc_addr();
     let open = || connected(to);
     let silent: Vec<_> = (0..3).map(|_| open()).collect();
-    assert!(ends(&mut open()), "a fourth is sent away");
+    assert!(ends(&mut open(), LONG), "a fourth is sent away");
     for stream in &silent {
         stream.set_nonblocking(true).expect("asked at once");
         let mut stream = stream;
         let still = stream.read(&mut [0; 8]);
-        assert!(
-            matches!(&still, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock),
-            "{still:?}"
-        );
+        assert!(still.as_ref().is_err_and(is_late), "{still:?}");
     }
     drop(silent);
     wait_for("a place to be free again", LONG, || {
         let mut again = open();
         again.set_read_timeout(Some(Duration::from_millis(300)))?;
         let read = again.read(&mut [0; 8]);
-        let waits = read.as_ref().is_err_and(|error| {
-            let kind = error.kind();
-            kind == std::io::ErrorKind::WouldBlock || kind == std::io::ErrorKind::TimedOut
-        });
-        ensure!(waits, "{read:?}");
+        ensure!(read.as_ref().is_err_and(is_late), "{read:?}");
         Ok(())
     })
     .expect("it is given back");
 }
 
+/// How long a handshake may take that no configuration names.
+const DEFAULT_HANDSHAKE: Duration = Duration::from_secs(5);
+
 #[test]
 fn who_says_nothing_is_sent_away_when_its_handshake_is_due() {
-    let running = server_with(
-        "limits {\n  rpc_handshake_timeout = \"50ms\"\n  https_handshake_timeout = \"50ms\"\n}\n",
-    );
-    for to in [running.agent.rpc_addr(), running.agent.addr()] {
-        assert!(ends(&mut connected(to)), "{to}");
+    let with = |timeout: &str| {
+        server_with(&format!(
+            "limits {{\n  rpc_handshake_timeout = \"{timeout}\"\n  \
+             https_handshake_timeout = \"{timeout}\"\n}}\n",
+        ))
+    };
+    // It is the setting that ends it: not a default, and not this test's patience.
+    for (timeout, ended) in [("50ms", true), ("1h", false)] {
+        let running = with(timeout);
+        let within = if ended {
+            LONG
+        } else {
+            DEFAULT_HANDSHAKE + Duration::from_secs(1)
+        };
+        let ports = [running.agent.rpc_addr(), running.agent.addr()]
+            .map(|to| std::thread::spawn(move || ends(&mut connected(to), within)));
+        for port in ports {
+            assert_eq!(port.join().expect("it looks"), ended, "{timeout}");
+        }
     }
 }
 

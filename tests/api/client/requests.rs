@@ -33,16 +33,22 @@ fn a_file_of_a_terabyte_is_sent_in_pieces_and_as_fast_as_it_is_taken() {
                   printf 0123456789 > local/small; echo up; exec sleep 1000";
     let alloc = world.run("big", script, json!({}));
     let before = world.agent.resident_bytes().expect("it lives");
-    let cat = format!("/v1/client/fs/cat/{alloc}?path=t/local/big");
+    let whole = [
+        format!("/v1/client/fs/cat/{alloc}?path=t/local/big"),
+        format!("/v1/client/fs/readat/{alloc}?path=t/local/big&offset=0&limit=-1"),
+    ];
     // Some take nothing at all, one takes a part.
-    let idle: Vec<TcpStream> = (0..8)
-        .map(|_| {
+    let idle: Vec<TcpStream> = (0..16)
+        .map(|n| {
             let mut stream = TcpStream::connect(world.agent.addr()).expect("connects");
-            write!(stream, "GET {cat} HTTP/1.1\r\nhost: x\r\n\r\n").expect("writes");
+            let path = &whole[n % 2];
+            write!(stream, "GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").expect("writes");
             stream
         })
         .collect();
-    first_bytes(&world.agent, &cat, 256 << 20).expect("a quarter of a gigabyte");
+    for path in &whole {
+        first_bytes(&world.agent, path, 256 << 20).expect("a quarter of a gigabyte");
+    }
     let after = world.agent.resident_bytes().expect("it lives");
     assert!(
         after < before + (128 << 20),
