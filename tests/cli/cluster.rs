@@ -128,8 +128,8 @@ fn metrics_of_a_server_with_a_client_have_those_of_the_client() {
     session.done("job run -detach web.hcl");
     let id = session.wait_allocs("web", "running", 1).remove(0);
     let of_alloc = format!("alloc_id=\"{id}\"");
-    // Other tests run jobs on this agent as well. An agent that only tries out publishes what its
-    // allocations use.
+    // Other tests run jobs on this agent as well. An agent in development mode also publishes what
+    // its allocations use.
     let wanted = [
         ("allocations_running", "node_status=\"ready\"", 1.0),
         ("allocated_cpu", "node_id=\"", 20.0),
