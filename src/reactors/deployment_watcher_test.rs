@@ -259,7 +259,7 @@ fn without_progress_until_the_deadline_it_fails_unless_all_is_healthy_or_an_oper
         ..canary()
     };
     // Its time begins with its first allocation.
-    let without_room = DeploymentState {
+    let without_capacity = DeploymentState {
         require_progress_by: Time(0),
         ..group()
     };
@@ -268,7 +268,7 @@ fn without_progress_until_the_deadline_it_fails_unless_all_is_healthy_or_an_oper
         ("too late", NOW, group(), late),
         ("all healthy", NOW, done, None),
         ("an operator has time", NOW, for_operator, None),
-        ("it still waits for room", NOW, without_room, None),
+        ("it waits for capacity", NOW, without_capacity, None),
     ];
     for (what, now, state, expected) in cases {
         assert_eq!(step(now, state, &[], None), expected, "{what}");
