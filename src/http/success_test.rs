@@ -1,9 +1,11 @@
 //! What succeeds over HTTP: each change is made, answered as Nomad does, and seen afterwards.
 
-use drover_events::model::ServiceRegistration;
+use drover_events::job::JobRegistered;
+use drover_events::model::{Job, ServiceRegistration};
+use drover_testkit::fixtures;
 use serde_json::{Value, json};
 
-use super::harness::{Harness, Reply, job};
+use super::harness::{Given, Harness, Reply, job};
 use super::reads_test::placed;
 use crate::commands::service::UpsertServices;
 
@@ -188,5 +190,34 @@ async fn a_node_pool_is_made_changed_listed_and_deleted() {
     let gone = h.ask("DELETE", "/v1/node/pool/gpu", "").await;
     assert_eq!(gone.status, 200, "{}", gone.text());
     assert_eq!(h.get("/v1/node/pool/gpu").await.status, 404);
+    h.stop().await;
+}
+
+/// There is one job more than a page takes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn summaries_of_all_jobs_are_counted_again_though_a_page_takes_fewer() {
+    let h = Harness::start().await;
+    let mut registered = 0;
+    for number in 0..129 {
+        let job = Job {
+            id: format!("j{number:03}"),
+            ..fixtures::job("batch", 0)
+        };
+        let event = JobRegistered {
+            job: job.into(),
+            ..JobRegistered::default()
+        };
+        registered = h.submit(Given(event.into())).await;
+    }
+    let done = h.ask("PUT", "/v1/system/reconcile/summaries", "").await;
+    assert_eq!(done.status, 200, "{}", done.text());
+    let counted_at = async |id: &str| {
+        let shown = h.get(&format!("/v1/job/{id}/summary")).await.json();
+        shown["ModifyIndex"].as_u64().expect("an index")
+    };
+    let (first, last) = (counted_at("j000").await, counted_at("j128").await);
+    assert!(registered < first, "{registered}, {first}");
+    assert!(first < last, "they are of one page: {first}, {last}");
+    assert_eq!(last, done.index(), "the answer is that of the last page");
     h.stop().await;
 }

@@ -258,11 +258,17 @@ fn without_progress_until_the_deadline_it_fails_unless_all_is_healthy_or_an_oper
         auto_promote: false,
         ..canary()
     };
+    // Its time begins with its first allocation.
+    let without_capacity = DeploymentState {
+        require_progress_by: Time(0),
+        ..group()
+    };
     let cases = [
         ("in time", BEFORE, group(), None),
         ("too late", NOW, group(), late),
         ("all healthy", NOW, done, None),
         ("an operator has time", NOW, for_operator, None),
+        ("it waits for capacity", NOW, without_capacity, None),
     ];
     for (what, now, state, expected) in cases {
         assert_eq!(step(now, state, &[], None), expected, "{what}");

@@ -16,6 +16,7 @@ use super::Server;
 use crate::commands::keyring::UpsertRootKey;
 use crate::error::Refusal;
 use crate::keyring::{Keyring, KeyringError, Keystore, RootKey};
+use crate::proposer::Committed;
 use crate::table_reads::offload;
 
 /// How long a failed attempt waits before the next.
@@ -43,7 +44,6 @@ pub(super) async fn keep_a_key(server: Arc<Server>) {
 }
 
 async fn ensure(server: &Arc<Server>, offered: &mut Offered, term: u64) -> Result<(), Refusal> {
-    let failed = |error: KeyringError| Refusal::internal(error.to_string());
     let (known, active) = offload(|| known(&server.projections.view()))?;
     if let Some(id) = active
         && !is_lost(server, &id)?
@@ -52,9 +52,24 @@ async fn ensure(server: &Arc<Server>, offered: &mut Offered, term: u64) -> Resul
             .reconcile(&server.keyring, &known, term)
             .map_err(failed);
     }
-    let (keyring, mut taken) = (Arc::clone(&server.keyring), std::mem::take(offered));
+    let submit = |command: UpsertRootKey| server.submit(command, server.origin("keyring"));
+    offer(&server.keyring, offered, (known, term), submit).await
+}
+
+/// Offers a key where the tables know the ids `known`: the one that was offered before, else a new
+/// one. It is active once its event was submitted.
+async fn offer<F>(
+    keyring: &Arc<Keyring>,
+    offered: &mut Offered,
+    (known, term): (Vec<String>, u64),
+    submit: impl FnOnce(UpsertRootKey) -> F,
+) -> Result<(), Refusal>
+where
+    F: Future<Output = Result<Committed, Refusal>>,
+{
+    let (store, mut taken) = (Arc::clone(keyring), std::mem::take(offered));
     let (taken, key) = tokio::task::spawn_blocking(move || {
-        let key = taken.key(&keyring, &known, term);
+        let key = taken.key(&store, &known, term);
         (taken, key)
     })
     .await
@@ -66,11 +81,15 @@ async fn ensure(server: &Arc<Server>, offered: &mut Offered, term: u64) -> Resul
         public_key: key.public_identity().to_bytes().to_vec().into(),
         rekey: false,
     };
-    server.submit(command, server.origin("keyring")).await?;
-    server.keyring.activate(key.id()).map_err(failed)?;
+    submit(command).await?;
+    keyring.activate(key.id()).map_err(failed)?;
     *offered = Offered::default();
     tracing::info!(key = key.id(), "made a root key");
     Ok(())
+}
+
+fn failed(error: KeyringError) -> Refusal {
+    Refusal::internal(error.to_string())
 }
 
 /// The key that was made and is offered until it is the active one: a refused or unanswered event
@@ -123,7 +142,6 @@ impl Offered {
 
 /// Activates a key; answers whether it cannot be, because it has no file.
 fn is_lost(server: &Server, id: &str) -> Result<bool, Refusal> {
-    let failed = |error: KeyringError| Refusal::internal(error.to_string());
     match server.keyring.activate(id) {
         Ok(()) => return Ok(false),
         Err(KeyringError::MissingKey(_)) => {}
@@ -159,6 +177,8 @@ fn known(view: &View) -> Result<(Vec<String>, Option<String>), Refusal> {
 
 #[cfg(test)]
 mod tests {
+    use drover_projections::Reply;
+
     use super::*;
 
     fn files(dir: &std::path::Path) -> Vec<String> {
@@ -181,6 +201,39 @@ mod tests {
         let mut offered = Offered::default();
         assert_eq!(offered.key(&keyring, &[], 9).unwrap().id(), first.id());
         assert_eq!(files(dir.path()), [first.id()]);
+    }
+
+    /// The tables know a key whose file is gone, so none that lies there is taken for its own.
+    #[tokio::test]
+    async fn a_key_that_is_refused_again_and_again_leaves_one_file_until_it_is_active() {
+        let dir = tempfile::tempdir().unwrap();
+        let keyring = Arc::new(Keyring::open(dir.path()).unwrap().0);
+        let known = vec!["lost".to_owned()];
+        let (mut offered, mut ids) = (Offered::default(), Vec::new());
+        for _ in 0..3 {
+            let refuses = |command: UpsertRootKey| {
+                ids.push(command.key.key_id);
+                async { Err::<Committed, _>(Refusal::internal("nobody leads")) }
+            };
+            let refused = offer(&keyring, &mut offered, (known.clone(), 1), refuses).await;
+            assert!(refused.is_err());
+        }
+        assert_eq!(files(dir.path()).len(), 1, "{ids:?}");
+        assert_eq!(files(dir.path()), ids[..1]);
+        assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+        assert!(keyring.active().is_err(), "it was never accepted");
+        let accepts = |_: UpsertRootKey| async {
+            Ok::<_, Refusal>(Committed {
+                index: 1,
+                reply: Reply::None,
+                is_written: true,
+            })
+        };
+        offer(&keyring, &mut offered, (known, 1), accepts)
+            .await
+            .unwrap();
+        assert_eq!(files(dir.path()), ids[..1]);
+        assert_eq!(keyring.active().unwrap().id(), ids[0]);
     }
 
     #[test]

@@ -32,9 +32,15 @@ fn job_11_an_allocation_is_shown_restarted_signalled_and_stopped() {
         .lines()
         .find(|line| line.starts_with(&second[..8]))
         .expect("it");
+    let verbose = session.quiet("node status -self -verbose").stdout;
+    let whole_row2 = verbose
+        .lines()
+        .find(|line| line.starts_with(&second))
+        .expect("it too");
     let version = |row: &str, place: usize| row.split_whitespace().nth(place).map(str::to_owned);
     assert_eq!(version(row, 5).as_deref(), Some("0"), "{row}");
     assert_eq!(version(row2, 3).as_deref(), Some("1"), "{row2}");
+    assert_eq!(version(whole_row2, 5).as_deref(), Some("1"), "{whole_row2}");
     let stopped = session.quiet(&format!("alloc stop {second}"));
     assert_eq!(stopped.code, 0, "{}", stopped.all());
     let third = session.wait_allocs("web", "running", 1).remove(0);

@@ -3,7 +3,7 @@
 use drover_testkit::{LONG, Setup, wait_for};
 use serde_json::Value;
 
-use crate::support::{DROVER, Session, alone};
+use crate::support::{DROVER, Session, alone, service};
 
 #[test]
 fn servers_and_their_agent_are_shown() {
@@ -111,6 +111,49 @@ fn metrics_come_in_both_forms() {
             "Error querying metrics: unknown metrics format \"xml\"\n"
         )
     );
+}
+
+/// The value of the client's first series of this name that has this among its labels.
+fn level(reported: &str, name: &str, label: &str) -> Option<f64> {
+    let begin = format!("nomad_client_{name}{{");
+    let is_it = |line: &&str| line.starts_with(&begin) && line.contains(label);
+    let line = reported.lines().find(is_it)?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+#[test]
+fn metrics_of_a_server_with_a_client_have_those_of_the_client() {
+    let session = Session::new("metered");
+    session.file("web.hcl", &service("web", "1", ""));
+    session.done("job run -detach web.hcl");
+    let id = session.wait_allocs("web", "running", 1).remove(0);
+    let of_alloc = format!("alloc_id=\"{id}\"");
+    // Other tests run jobs on this agent as well. An agent in development mode also publishes what
+    // its allocations use.
+    let wanted = [
+        ("allocations_running", "node_status=\"ready\"", 1.0),
+        ("allocated_cpu", "node_id=\"", 20.0),
+        ("allocated_memory", "node_id=\"", 16.0),
+        ("unallocated_memory", "node_id=\"", 1.0),
+        ("allocs_cpu_allocated", of_alloc.as_str(), 20.0),
+        (
+            "allocs_memory_allocated",
+            of_alloc.as_str(),
+            16.0 * 1_048_576.0,
+        ),
+    ];
+    wait_for("the levels of its client", LONG, || {
+        let reported = session.done("operator metrics -format prometheus");
+        let is_less = |(name, label, least): &&(&str, &str, f64)| {
+            level(&reported, name, label).is_none_or(|level| level < *least)
+        };
+        match wanted.iter().find(is_less) {
+            Some((name, ..)) => Err(format!("{name}: {reported}")),
+            None => Ok(()),
+        }
+    })
+    .expect("they are reported");
+    session.done("job stop -purge -detach web");
 }
 
 #[test]

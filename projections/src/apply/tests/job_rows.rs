@@ -1,12 +1,17 @@
 //! What the rows of a job say after each event: indexes, counts, and what goes with it.
 
+use drover_events::EventKind;
 use drover_events::alloc::ClientAllocUpdate;
 use drover_events::job::*;
 use drover_events::model::{
-    Deployment, JobSubmission, JobVersionTag, ScalingEvent, ScalingPolicy, TaskGroupSummary,
+    Deployment, JobSubmission, JobSummary, JobVersionTag, ScalingEvent, ScalingPolicy,
+    TaskGroupSummary,
 };
 
 use super::*;
+use crate::engine::outcome::Refused;
+use crate::engine::txn::{Ctx, Txn};
+use crate::store::writer::GuardedEntry;
 use crate::tables::alloc_job_counts::AllocJobCounts;
 use crate::tables::allocs::Allocs;
 use crate::tables::deployments::Deployments;
@@ -24,7 +29,7 @@ fn get(world: &World, name: &str) -> Job {
     row.unwrap()
 }
 
-fn summary(world: &World, name: &str) -> drover_events::model::JobSummary {
+fn summary(world: &World, name: &str) -> JobSummary {
     let row = world.view().get::<JobSummaries>(("default", name));
     row.unwrap().unwrap()
 }
@@ -299,4 +304,102 @@ fn a_registration_settles_its_job_though_its_evaluation_is_of_another_namespace(
         ..submitted(periodic)
     });
     assert_eq!(get(&world, "web").status, "running");
+}
+
+/// A summary is written as no event writes one.
+struct Spoiled {
+    index: u64,
+    row: JobSummary,
+}
+
+impl GuardedEntry for Spoiled {
+    fn ctx(&self) -> Ctx {
+        Ctx {
+            index: self.index,
+            term: 1,
+            time: 0,
+            id: EventId::ZERO,
+            kind: EventKind::ClusterIdSet,
+        }
+    }
+
+    fn guards(&self) -> &[Guard] {
+        &[]
+    }
+
+    fn run(&self, txn: &mut Txn<'_>, _: &Ctx) -> Result<Reply, Refused> {
+        txn.put::<JobSummaries>(self.row.clone())?;
+        Ok(Reply::None)
+    }
+}
+
+/// Every count of a job's group is wrong, and a second group has counts without allocations.
+fn spoil(world: &mut World, name: &str) {
+    let mut row = summary(world, name);
+    let wrong = |queued| TaskGroupSummary {
+        queued,
+        complete: 9,
+        failed: 9,
+        running: 9,
+        starting: 9,
+        lost: 9,
+        unknown: 9,
+    };
+    row.summary.insert("g", wrong(4));
+    row.summary.insert("h", wrong(5));
+    world.index += 1;
+    let index = world.index;
+    let applied = world.writer.apply_batch(&[Spoiled { index, row }]).unwrap();
+    assert_eq!(applied[0].outcome, Outcome::Applied(Reply::None));
+}
+
+#[test]
+fn summaries_are_counted_anew_page_by_page_and_keep_what_is_queued() {
+    let mut world = running_job();
+    world.given(super::allocs::update(40, "running"));
+    world.given(submitted(job("api")));
+    let spec = world.index;
+    world.given(placed(vec![alloc(42, "api", 10)], spec));
+    world.given(super::allocs::update(42, "failed"));
+    spoil(&mut world, "api");
+    spoil(&mut world, "web");
+    let spoiled = summary(&world, "web");
+    let page = |token: &str| JobSummariesReconciled {
+        page_token: token.into(),
+        per_page: 1,
+    };
+    let counted = |group: TaskGroupSummary| {
+        let empty = TaskGroupSummary {
+            queued: 5,
+            ..Default::default()
+        };
+        BTreeMap::from([("g".to_owned(), group), ("h".to_owned(), empty)])
+    };
+
+    let reply = world.given(page(""));
+    let next = "default.web".to_owned();
+    assert_eq!(reply, Reply::Page { count: 1, next });
+    let api = counted(TaskGroupSummary {
+        queued: 4,
+        failed: 1,
+        ..Default::default()
+    });
+    let first = summary(&world, "api");
+    assert_eq!(*first.summary, api);
+    assert_eq!(first.modify_index, world.index);
+    assert_eq!(summary(&world, "web"), spoiled, "it is of the next page");
+
+    let reply = world.given(page("default.web"));
+    let next = String::new();
+    assert_eq!(reply, Reply::Page { count: 1, next });
+    let web = counted(TaskGroupSummary {
+        queued: 4,
+        running: 1,
+        starting: 1,
+        ..Default::default()
+    });
+    let second = summary(&world, "web");
+    assert_eq!(*second.summary, web);
+    assert_eq!(second.modify_index, world.index);
+    assert_eq!(summary(&world, "api"), first, "it is of the page before");
 }
