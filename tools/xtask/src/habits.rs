@@ -99,6 +99,16 @@ const LEFT_TO_OTHERS: &[LeftToOthers] = &[
         but: &["src/endpoints/auth.rs", "src/endpoints/alloc_batch.rs"],
         why: "a command is submitted in the name of who is Allowed, whom auth.rs asks",
     },
+    LeftToOthers {
+        within: "projections/src/",
+        words: &["cf_handle("],
+        but: &[
+            "projections/src/engine/db.rs",
+            // Opens one family of a database that is somebody else's, and reads it once.
+            "projections/src/read/rejections.rs",
+        ],
+        why: "families are looked up by name once, when the database is opened: Database::family",
+    },
 ];
 
 /// What is counted on the command line, where the number may be one.
@@ -415,6 +425,37 @@ mod tests {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
         let text = std::fs::read_to_string(root.join(watcher)).expect("the watcher");
         assert_eq!(measure(watcher, &text).problems, [""; 0]);
+    }
+
+    #[test]
+    fn families_are_looked_up_by_name_once_at_the_opening() {
+        let found = |path: &str, line: &str| measure(path, line).problems.len();
+        let by_name = "batch.put_cf(self.db.raw().cf_handle(name)?, key, value);";
+        for path in ["projections/src/engine/staged.rs", "projections/src/lib.rs"] {
+            assert_eq!(found(path, by_name), 1, "{path}");
+        }
+        let at_hand = "batch.put_cf(self.db.family(family), key, value);";
+        assert_eq!(found("projections/src/engine/staged.rs", at_hand), 0);
+        assert_eq!(found("projections/src/read/rejections.rs", by_name), 0);
+        // Where it may be done it is done by one function, and that is called by one.
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let place = root.join("projections/src/engine/db.rs");
+        let text = lexer::blank(&std::fs::read_to_string(place).expect("the database"));
+        let lines: Vec<&str> = text.lines().collect();
+        let within = |word: &str| {
+            let mut found = Vec::new();
+            let mut function = "";
+            for line in &lines {
+                match line.split_once("fn ") {
+                    Some((_, rest)) => function = rest.split('(').next().unwrap_or_default(),
+                    None if line.contains(word) => found.push(function.to_owned()),
+                    None => {}
+                }
+            }
+            found
+        };
+        assert_eq!(within("cf_handle("), ["handles"]);
+        assert_eq!(within("handles("), ["open"]);
     }
 
     #[test]
