@@ -1,9 +1,11 @@
 //! The compiled rules against a second, slow reading of what the rules mean.
 
 use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
 
 use crate::{
-    Acl, Capability, NamespaceCapability as Ns, Policy, PolicyLevel, Rule, Set, VariableRule,
+    Acl, Capability, NamespaceCapability as Ns, Policy, PolicyLevel, Rule, Set, Strictness,
+    VariableRule,
 };
 use crate::{Glob, VariableCapability as Var};
 
@@ -126,8 +128,108 @@ proptest! {
     }
 
     #[test]
-    fn whatever_is_read_does_not_break(rules in ".{0,200}") {
-        let _ = crate::parse(&rules, crate::Strictness::Strict);
-        let _ = crate::parse(&rules, crate::Strictness::Lenient);
+    fn whatever_is_read_is_answered(rules in "(?s).{0,200}") {
+        answered(&rules)?;
     }
+}
+
+/// Reads rules in both ways, which agree; answers whether each of them takes the rules.
+fn answered(rules: &str) -> Result<(bool, bool), TestCaseError> {
+    let strict = crate::parse(rules, Strictness::Strict);
+    let lenient = crate::parse(rules, Strictness::Lenient);
+    if let Ok(policy) = &strict {
+        let same = lenient.as_ref().ok();
+        prop_assert_eq!(same, Some(policy), "what is understood means one thing");
+    }
+    if let Err(error) = &lenient {
+        let same = strict.as_ref().err();
+        prop_assert_eq!(same, Some(error), "what cannot be read cannot be read");
+        prop_assert!(error.location.is_some(), "{}", error);
+    }
+    let errors = [strict.as_ref().err(), lenient.as_ref().err()];
+    for error in errors.into_iter().flatten() {
+        let text = error.to_string();
+        let Some(location) = error.location else {
+            prop_assert!(text.starts_with("Invalid policy: "), "{}", text);
+            continue;
+        };
+        let lines = rules.split('\n').count();
+        prop_assert!(
+            (1..=lines).contains(&location.line),
+            "{} of {}",
+            text,
+            lines
+        );
+        let named = format!(" (line {}, column {})", location.line, location.column);
+        prop_assert!(text.contains(&named), "{}", text);
+    }
+    Ok((strict.is_ok(), lenient.is_ok()))
+}
+
+const KINDS: [&str; 3] = ["namespace", "node_pool", "host_volume"];
+const LEVELS: [&str; 5] = ["agent", "node", "operator", "quota", "plugin"];
+const WORDS: [&str; 7] = ["read", "write", "deny", "scale", "list", "", "fly"];
+const CAPABILITIES: [&str; 6] = [
+    "read-job",
+    "submit-job",
+    "deny",
+    "write",
+    "mount-readonly",
+    "fly",
+];
+/// What is no rule, or no HCL.
+const FAULTS: [&str; 10] = [
+    "# a comment\n",
+    "nobody {}\n",
+    "namespace = 7\n",
+    "agent { policy = [1] }\n",
+    "agent { policy = \"read\" policy = \"read\" }\n",
+    "namespace \"a\" {\n",
+    "}\n",
+    "\"\\ud800\\u0000\" {}\n",
+    "= 1\n",
+    "\u{feff}",
+];
+
+/// A rule, or something in its place.
+fn rule_text() -> impl Strategy<Value = String> {
+    use prop::sample::select;
+    let capabilities = prop::collection::vec(select(&CAPABILITIES[..]), 0..3);
+    let named = (
+        select(&KINDS[..]),
+        "[ab*_]{1,2}",
+        select(&WORDS[..]),
+        capabilities,
+    )
+        .prop_map(|(kind, name, word, capabilities)| {
+            format!(
+                "{kind} \"{name}\" {{\n  policy = \"{word}\"\n  \
+                 capabilities = {capabilities:?}\n}}\n"
+            )
+        });
+    let level = (select(&LEVELS[..]), select(&WORDS[..]))
+        .prop_map(|(kind, word)| format!("{kind} {{ policy = \"{word}\" }}\n"));
+    let path = ("[ab*/]{0,3}", select(&WORDS[..])).prop_map(|(path, word)| {
+        format!(
+            "namespace \"a\" {{\n  variables {{\n    path \"{path}\" \
+             {{ capabilities = [\"{word}\"] }}\n  }}\n}}\n"
+        )
+    });
+    let fault = select(&FAULTS[..]).prop_map(str::to_owned);
+    prop_oneof![4 => named, 3 => level, 2 => path, 1 => fault, 1 => "(?s).{0,20}"]
+}
+
+#[test]
+fn rules_are_taken_in_both_ways_or_leniently_or_not_at_all() {
+    let rules = prop::collection::vec(rule_text(), 1..4).prop_map(|pieces| pieces.concat());
+    let seen = std::cell::RefCell::new(std::collections::BTreeSet::new());
+    let mut runner = TestRunner::new(Config::with_cases(400));
+    let run = runner.run(&rules, |rules| {
+        seen.borrow_mut().insert(answered(&rules)?);
+        Ok(())
+    });
+    run.unwrap();
+    // Each comes about once in ten times or more often.
+    let all = [(false, false), (false, true), (true, true)];
+    assert_eq!(seen.into_inner().into_iter().collect::<Vec<_>>(), all);
 }

@@ -367,7 +367,10 @@ impl Parser<'_> {
                         return self.fail("half of a surrogate pair");
                     }
                     let second = self.hex4()?;
-                    let code = 0x10000 + ((first - 0xd800) << 10) + second.wrapping_sub(0xdc00);
+                    if !(0xdc00..0xe000).contains(&second) {
+                        return self.fail("bad surrogate pair");
+                    }
+                    let code = 0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00);
                     return char::from_u32(code)
                         .map_or_else(|| self.fail("bad surrogate pair"), Ok);
                 }
@@ -494,6 +497,18 @@ mod tests {
         }
         assert!(parse("a = ").is_err());
         assert!(parse(&format!("a = {}", "[".repeat(5000))).is_err());
+    }
+
+    #[test]
+    fn half_of_a_surrogate_pair_is_no_character() {
+        for second in [
+            "\\u0000", "\\ud800", "\\udbff", "\\ue000", "\\uffff", "\\n", "x",
+        ] {
+            let text = format!("a = \"\\ud83d{second}\"");
+            assert!(parse(&text).is_err(), "{text}");
+        }
+        let entries = object("a = \"\\ud83d\\ude00\"");
+        assert_eq!(entries[0].node.value, HclValue::String("\u{1f600}".into()));
     }
 
     #[test]

@@ -83,3 +83,33 @@ fn a_state_that_is_folded_and_gone_on_from_is_what_batches_give() {
     assert_eq!(StateAt::of(&folded).index, 200);
     assert_eq!(StateAt::of(&folded), StateAt::of(&batched));
 }
+
+#[test]
+fn what_is_replayed_and_what_is_filled_is_folded_and_not_written_in_batches() {
+    let dir = tempfile::tempdir().unwrap();
+    let log_dir = write_log(dir.path(), 9_000);
+    // There a fold keeps its files, as long as it is one.
+    let is_folded = |database: &Path| database.join("staging").exists();
+    let [replayed, filled, batched] = ["replayed", "filled", "batched"].map(|n| dir.path().join(n));
+    let mut seen = Vec::new();
+    let mut note = |at, last| seen.push((at, last, is_folded(&replayed)));
+    let done = replay(&log_dir, &replayed, None, &mut note).unwrap();
+    let steps = |folded: bool| [4095_u64, 8191, 8999].map(|at| (at, 8999_u64, folded));
+    assert_eq!(seen, steps(true));
+    assert!(!is_folded(&replayed), "it is over");
+
+    seen.clear();
+    let mut note = |at, last| seen.push((at, last, is_folded(&filled)));
+    let projections = fill(&log_dir, &filled, &DatabaseOptions::dev(), &mut note).unwrap();
+    assert_eq!(seen, steps(true));
+    assert_eq!(StateAt::of(&projections), done.state);
+
+    // The same in batches, which have no such files.
+    seen.clear();
+    let mut note = |at, last| seen.push((at, last, is_folded(&batched)));
+    let log = ReadOnlyLog::open(&log_dir).unwrap();
+    let (projections, mut writer) = Projections::open(&batched, DatabaseOptions::dev()).unwrap();
+    go_on(&log, 0, 8999, &mut writer, &mut note).unwrap();
+    assert_eq!(seen, steps(false));
+    assert_eq!(StateAt::of(&projections), done.state);
+}

@@ -521,7 +521,8 @@ fn hostile_texts_end_soon_and_clearly() {
             &found[..found.len().min(200)]
         );
     }
-    assert!(start.elapsed().as_secs() < 60, "took {:?}", start.elapsed());
+    let took = start.elapsed();
+    assert!(took < drover_testkit::LONG, "took {took:?}");
 }
 
 #[test]

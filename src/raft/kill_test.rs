@@ -156,6 +156,21 @@ fn read_acks(mut out: impl BufRead, acked: &Mutex<Vec<(u64, String)>>) {
     }
 }
 
+#[test]
+fn only_the_line_that_a_kill_tore_is_no_acknowledgement() {
+    let whole = [(1, "a".to_owned()), (2, "b".to_owned())];
+    for printed in [
+        "ack 1 a\nack 2 b\n",
+        "ack 1 a\nack 2 b\nack 3",
+        "ack 1 a\nack 2 b\nack 3 c",
+        "\nrunning 1 test\nack 1 a\nack 2 b\na",
+    ] {
+        let acked = Mutex::new(Vec::new());
+        read_acks(printed.as_bytes(), &acked);
+        assert_eq!(acked.into_inner(), whole, "{printed:?}");
+    }
+}
+
 fn check_log(dir: &Path, acked: &BTreeMap<u64, String>) {
     let (log_dir, _) = replay::places(dir);
     let log = ReadOnlyLog::open(&log_dir).unwrap();

@@ -206,3 +206,27 @@ fn mod_23_metadata_that_cannot_be_is_refused() {
     let none = json_of(&mut http, "/v1/client/metadata");
     assert_eq!(none["Dynamic"], json!({}));
 }
+
+#[test]
+fn metrics_as_json_count_requests_and_sample_how_long_they_and_a_job_took() {
+    let running = server();
+    let mut http = running.http();
+    let named = || {
+        // With each look again: what is shown may be the interval that ended last.
+        register(&mut http, &job("web", 1));
+        let shown = http.json("/v1/metrics")?;
+        for (list, name) in [
+            ("Counters", "nomad.nomad.rpc.request"),
+            ("Counters", "nomad.nomad.rpc.job.write"),
+            ("Counters", "drover.requests.served_total"),
+            ("Samples", "drover.http.request.seconds"),
+            ("Samples", "nomad.nomad.worker.invoke_scheduler.batch"),
+        ] {
+            let mut series = shown[list].as_array().into_iter().flatten();
+            let counted = |one: &Value| one["Name"] == name && one["Count"].as_u64() > Some(0);
+            ensure!(series.any(counted), "no {name}: {shown}");
+        }
+        Ok(())
+    };
+    wait_for("what was served and scheduled", LONG, named).expect("it is shown");
+}

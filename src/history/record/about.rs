@@ -381,8 +381,10 @@ impl<'a> About<'a> {
 mod tests {
     use drover_events::EventKind;
     use drover_golden::samples;
+    use serde_json::Value;
 
     use super::*;
+    use crate::history::record::Payload;
 
     /// Kinds that are about no object of their own, or may be a rule.
     const NOTHING: [EventKind; 5] = [
@@ -410,6 +412,118 @@ mod tests {
         let mut wanted = NOTHING;
         wanted.sort_unstable_by_key(|kind| kind.number());
         assert_eq!(silent, wanted);
+    }
+
+    /// What stands in a field that is tried.
+    const OWN: &str = "its-own";
+
+    /// The one namespace, job, allocation and node of an event.
+    fn singles<'a>(about: &About<'a>) -> [Option<&'a str>; 4] {
+        [
+            about.namespace(),
+            about.job_id(),
+            about.alloc_id(),
+            about.node_id(),
+        ]
+    }
+
+    /// Which of them a place in a payload names, by the name of the field.
+    fn named(place: &str) -> Option<usize> {
+        let name = place.rsplit('/').next()?;
+        match name {
+            "Namespace" => Some(0),
+            "JobID" => Some(1),
+            "AllocID" | "AllocationID" => Some(2),
+            "NodeID" => Some(3),
+            _ if place == "/Job/ID" => Some(1),
+            _ if place == "/Node/ID" => Some(3),
+            _ => None,
+        }
+    }
+
+    /// Where a payload has such names.
+    fn places(value: &Value, at: &str, found: &mut Vec<String>) {
+        match value {
+            Value::Object(fields) => fields
+                .iter()
+                .for_each(|(name, field)| places(field, &format!("{at}/{name}"), found)),
+            Value::Array(items) => items
+                .iter()
+                .enumerate()
+                .for_each(|(number, item)| places(item, &format!("{at}/{number}"), found)),
+            Value::String(_) if named(at).is_some() => found.push(at.to_owned()),
+            _ => {}
+        }
+    }
+
+    /// An event whose payload has the tried text in these places.
+    fn tried(kind: EventKind, payload: &Value, places: &[&String]) -> Event {
+        let mut payload = payload.clone();
+        for place in places {
+            *payload.pointer_mut(place).expect("it is there") = OWN.into();
+        }
+        let event = Event::deserialize_payload(kind, payload);
+        event.unwrap_or_else(|error| panic!("{kind}: {error}"))
+    }
+
+    /// What an event is not about, though its payload names it, and why.
+    const OTHERS: [(EventKind, &str, &str); 3] = [
+        (
+            EventKind::JobRegistered,
+            "/Submission/Namespace",
+            "apply writes the job's own there",
+        ),
+        (
+            EventKind::JobRegistered,
+            "/Submission/JobID",
+            "apply writes the job's own there",
+        ),
+        (
+            EventKind::PlanApplied,
+            "/Evals/0/JobID",
+            "a follow-up may be of another job, of which something was preempted",
+        ),
+    ];
+
+    #[test]
+    fn every_namespace_job_allocation_and_node_that_a_payload_names_counts() {
+        let (mut counted, mut others) = (0, 0);
+        for kind in EventKind::ALL {
+            let body = samples::body(*kind, kind.version()).expect("every kind has a sample");
+            let event = drover_migrations::decode(&body).expect("it decodes");
+            let Some(envelope) = &event.envelope else {
+                continue;
+            };
+            let payload = serde_json::to_value(Payload(&envelope.event)).expect("JSON");
+            let before = singles(&About::of(&envelope.event));
+            let mut found = Vec::new();
+            places(&payload, "", &mut found);
+            let is_other =
+                |place: &str| OTHERS.iter().any(|(of, at, _)| of == kind && *at == place);
+            others += found.iter().filter(|place| is_other(place)).count();
+            for place in &found {
+                let event = tried(*kind, &payload, &[place]);
+                let mut after = singles(&About::of(&event));
+                if !is_other(place) {
+                    let of = named(place).expect("a name");
+                    // Another one in another place is one too many.
+                    let one = after[of].is_none_or(|one| one == OWN);
+                    assert!(one && after[of] != before[of], "{kind} {place}: {after:?}");
+                    after[of] = before[of];
+                    counted += 1;
+                }
+                assert_eq!(after, before, "{kind} {place}");
+            }
+            found.retain(|place| !is_other(place));
+            let mut all = before;
+            for place in &found {
+                all[named(place).expect("a name")] = Some(OWN);
+            }
+            let event = tried(*kind, &payload, &found.iter().collect::<Vec<_>>());
+            assert_eq!(singles(&About::of(&event)), all, "{kind}");
+        }
+        assert!(counted > 60, "{counted}");
+        assert_eq!(others, OTHERS.len(), "one is gone, or counts");
     }
 
     #[test]

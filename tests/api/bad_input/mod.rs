@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::support::{Running, json_of, server};
 
 /// Nothing a client sends may keep it waiting longer than this, on a loaded machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const LONG: Duration = Duration::from_secs(30);
 
 /// An agent for bad requests.
 struct Bad {
@@ -30,7 +30,7 @@ struct Bad {
 impl Bad {
     fn start() -> Bad {
         let running = server();
-        let http = running.http().timeout(PATIENCE);
+        let http = running.http().timeout(LONG);
         Bad { running, http }
     }
 
@@ -40,7 +40,7 @@ impl Bad {
         let shown: String = path.chars().take(80).collect();
         let answer = self.http.send(method, path, body);
         let answer = answer.unwrap_or_else(|error| panic!("{method} {shown}: {error:#}"));
-        assert!(begun.elapsed() < PATIENCE, "{method} {shown} took too long");
+        assert!(begun.elapsed() < LONG, "{method} {shown} took too long");
         answer
     }
 

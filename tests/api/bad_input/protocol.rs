@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
-use super::{Bad, PATIENCE};
+use super::{Bad, LONG};
 
 /// A connection of our own.
 fn connect(bad: &Bad) -> TcpStream {
@@ -12,8 +12,8 @@ fn connect(bad: &Bad) -> TcpStream {
 
 fn connect_to(addr: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(addr).expect("it listens");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+    stream.set_read_timeout(Some(LONG)).expect("a timeout");
+    stream.set_write_timeout(Some(LONG)).expect("a timeout");
     stream.set_nodelay(true).expect("no delay");
     stream
 }

@@ -99,6 +99,16 @@ const LEFT_TO_OTHERS: &[LeftToOthers] = &[
         but: &["src/endpoints/auth.rs", "src/endpoints/alloc_batch.rs"],
         why: "a command is submitted in the name of who is Allowed, whom auth.rs asks",
     },
+    LeftToOthers {
+        within: "projections/src/",
+        words: &["cf_handle("],
+        but: &[
+            "projections/src/engine/db.rs",
+            // Opens one family of a database that is somebody else's, and reads it once.
+            "projections/src/read/rejections.rs",
+        ],
+        why: "families are looked up by name once, when the database is opened: Database::family",
+    },
 ];
 
 /// What is counted on the command line, where the number may be one.
@@ -155,6 +165,9 @@ pub(crate) fn check(file: &File, lines: &[&str], test: &[bool], measured: &mut M
         let spins =
             spins.filter(|(n, line)| tested(*n) && (spins_on(line) || only_turns(lines, *n)));
         count("test-spins", spins.count());
+        let spans = spans(lines, tested);
+        let hasty = (0..lines.len()).filter(|n| tested(*n) && hasty(lines, *n, &spans));
+        count("test-clocks", hasty.count());
         let raw = file.text.lines().enumerate();
         let shared = raw.filter(|(n, line)| tested(*n) && shared_place(line));
         count("test-places", shared.count());
@@ -260,6 +273,44 @@ fn only_turns(lines: &[&str], number: usize) -> bool {
     let begins = before.trim_start();
     let begins = begins.starts_with("while ") || begins.starts_with("loop {");
     begins && lines[number].trim_start().starts_with("turns(")
+}
+
+/// What tests call the time that something took.
+fn spans<'a>(lines: &[&'a str], tested: impl Fn(usize) -> bool) -> Vec<&'a str> {
+    let lines = lines.iter().enumerate().filter(|(n, _)| tested(*n));
+    let taken = lines.filter_map(|(_, line)| {
+        let (_, bound) = line.split_once("let ")?;
+        let (name, value) = bound.split_once(" = ")?;
+        value.ends_with(".elapsed();").then_some(name)
+    });
+    taken.collect()
+}
+
+/// Asserts that something took less than this or that, which a loaded machine does not keep to.
+/// What never ends is found by the one bound that is generous enough for whatever ends: `LONG`.
+fn hasty(lines: &[&str], number: usize, spans: &[&str]) -> bool {
+    let before = number.checked_sub(1).map_or("", |before| lines[before]);
+    let line = lines[number];
+    if !line.contains("assert!(") && !before.trim_end().ends_with("assert!(") {
+        return false;
+    }
+    [" < ", " <= "].into_iter().any(|sign| {
+        line.match_indices(sign).any(|(at, _)| {
+            let measured = line[..at].rsplit(' ').next().unwrap_or_default();
+            let name = measured.rsplit('(').next().unwrap_or_default();
+            let by_clock = measured.contains(".elapsed()") || spans.contains(&name);
+            by_clock && !is_generous(&line[at + sign.len()..])
+        })
+    })
+}
+
+/// Whether a text begins with the bound that is generous, and not with a part of it.
+fn is_generous(text: &str) -> bool {
+    let in_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | ':');
+    let rest = text.trim_start_matches(in_name);
+    let name = &text[..text.len() - rest.len()];
+    let is_whole = rest.starts_with([',', ')', ' ']) && !rest.starts_with(" /");
+    is_whole && name.rsplit("::").next() == Some("LONG")
 }
 
 /// A port or a directory that a test shares with whatever else runs.
@@ -418,6 +469,37 @@ mod tests {
     }
 
     #[test]
+    fn families_are_looked_up_by_name_once_at_the_opening() {
+        let found = |path: &str, line: &str| measure(path, line).problems.len();
+        let by_name = "batch.put_cf(self.db.raw().cf_handle(name)?, key, value);";
+        for path in ["projections/src/engine/staged.rs", "projections/src/lib.rs"] {
+            assert_eq!(found(path, by_name), 1, "{path}");
+        }
+        let at_hand = "batch.put_cf(self.db.family(family), key, value);";
+        assert_eq!(found("projections/src/engine/staged.rs", at_hand), 0);
+        assert_eq!(found("projections/src/read/rejections.rs", by_name), 0);
+        // Where it may be done it is done by one function, and that is called by one.
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let place = root.join("projections/src/engine/db.rs");
+        let text = lexer::blank(&std::fs::read_to_string(place).expect("the database"));
+        let lines: Vec<&str> = text.lines().collect();
+        let within = |word: &str| {
+            let mut found = Vec::new();
+            let mut function = "";
+            for line in &lines {
+                match line.split_once("fn ") {
+                    Some((_, rest)) => function = rest.split('(').next().unwrap_or_default(),
+                    None if line.contains(word) => found.push(function.to_owned()),
+                    None => {}
+                }
+            }
+            found
+        };
+        assert_eq!(within("cf_handle("), ["handles"]);
+        assert_eq!(within("handles("), ["open"]);
+    }
+
+    #[test]
     fn what_a_read_sees_of_many_rows_it_asks_for() {
         for line in [
             "for row in read.view.unfiltered().scan::<Jobs>(Scan::all()) {}",
@@ -542,6 +624,34 @@ mod tests {
         assert_eq!(count("test-sleeps", "src/a_test.rs", sleep), 1);
         assert_eq!(count("test-sleeps", "src/a.rs", &test(sleep)), 1);
         assert_eq!(count("test-sleeps", "src/a.rs", sleep), 0);
+    }
+
+    #[test]
+    fn tests_assert_no_time_that_a_loaded_machine_does_not_keep_to() {
+        let test = |line: &str| format!("#[cfg(test)]\nmod tests {{\n    {line}\n}}\n");
+        for line in [
+            "assert!(begun.elapsed() < PATIENCE / 2);",
+            "assert!(begun.elapsed().as_secs() < 60, \"took long\");",
+            "assert!(is_done && begun.elapsed() <= Duration::from_secs(1));",
+            "assert!(begun.elapsed() < LONG / 10);",
+            "assert!(\n        begun.elapsed() < SOON,\n        \"took long\"\n    );",
+            "let took = begun.elapsed();\n    assert!(took < SOON);",
+        ] {
+            assert_eq!(count("test-clocks", "src/a.rs", &test(line)), 1, "{line}");
+            assert_eq!(count("test-clocks", "tests/a.rs", line), 1, "{line}");
+            assert_eq!(count("test-clocks", "src/a.rs", line), 0, "{line}");
+        }
+        for line in [
+            "assert!(begun.elapsed() < LONG);",
+            "assert!(begun.elapsed() >= QUIET && begun.elapsed() < LONG, \"took long\");",
+            "assert!(begun.elapsed() < drover_testkit::LONG, \"took long\");",
+            "let took = begun.elapsed();\n    assert!(took < LONG, \"{took:?}\");",
+            "assert!(begun.elapsed() >= QUIET);",
+            "assert!(found.len() < 10);",
+            "if begun.elapsed() < SHARE {}",
+        ] {
+            assert_eq!(count("test-clocks", "tests/a.rs", line), 0, "{line}");
+        }
     }
 
     #[test]

@@ -6,11 +6,15 @@
 mod attacks;
 mod behaviours;
 mod changelog;
+#[cfg(test)]
+mod ci_test;
 mod citations;
 mod deny;
 mod glossary;
 mod graph;
 mod habits;
+#[cfg(test)]
+mod install_test;
 mod lexer;
 mod mutants;
 mod ratchet;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 /// A program that does this and nothing else.
-fn program(dir: &Path, name: &str, does: &str) {
+pub(crate) fn program(dir: &Path, name: &str, does: &str) {
     let path = dir.join(name);
     fs::write(&path, format!("#!/bin/sh\n{does}\n")).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
