@@ -13,9 +13,9 @@ use rocksdb::{
     WriteBufferManager, WriteOptions,
 };
 
-use crate::engine::at_hand;
 use crate::engine::error::StorageError;
 use crate::engine::serving;
+use crate::engine::{at_exit, at_hand};
 
 /// The column families; their names are for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,6 +257,7 @@ impl Database {
                 source,
             }
         })?;
+        at_exit::without_destructors();
         let damage = damage_mark(path);
         let families = handles(&db);
         Ok(Arc::new(Self {

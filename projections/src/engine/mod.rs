@@ -7,8 +7,8 @@
 //! memory from one batch to the next ([`generations`]); and up to which event all that was written
 //! ([`position`]). A table is a type ([`table`]) or a number ([`registry`]). Beside that stand
 //! waiters for a change ([`watch`]), reads that wait for nothing ([`at_hand`]), reads on threads
-//! that serve ([`serving`]), raw entries for migrations ([`maintenance`]), and whether rows were
-//! met that cannot be read ([`unreadable`]).
+//! that serve ([`serving`]), raw entries for migrations ([`maintenance`]), whether rows were met
+//! that cannot be read ([`unreadable`]), and how a process ends under a database ([`at_exit`]).
 //!
 //! **What it must not know.** No table of drover's, no event's payload, no view and no past. It
 //! reports each event's replaced and changed rows, of tables whose past is kept, to a
@@ -22,6 +22,7 @@
 //!
 //! Start reading at [`table`], then [`txn`] and [`layer`].
 
+mod at_exit;
 pub(crate) mod at_hand;
 pub mod canonical;
 pub(crate) mod db;
