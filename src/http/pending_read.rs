@@ -408,7 +408,11 @@ mod tests {
         let request = hyper::Request::get(TARGET).header("accept-encoding", "gzip");
         let packed = h.send(request.body(Default::default()).unwrap()).await;
         assert_eq!(packed.header("content-encoding"), "gzip");
-        assert_eq!(packed.header("content-length"), "", "compressed as it flows");
+        assert_eq!(
+            packed.header("content-length"),
+            "",
+            "compressed as it flows"
+        );
         let unpacked = flate2::read::GzDecoder::new(&packed.body[..]);
         assert_eq!(ids(&serde_json::from_reader(unpacked).unwrap()), all);
         let page = h.get(&format!("{TARGET}&per_page=39")).await;

@@ -130,3 +130,15 @@ fn a_mark_of_a_heredoc_with_a_megabyte_of_blanks_is_looked_at_once() {
     let text = format!("job \"x\" {{}}\na = <<E{blanks}\n{lines}");
     parse(&Input::server(&text)).expect_err("it has no end");
 }
+
+#[test]
+fn comparing_every_element_of_sets_with_every_other_is_charged() {
+    let many = format!("split(\"x\", \"{}\")", "x".repeat(10_000));
+    for set in ["setintersection", "setsubtract"] {
+        let text = native(&format!("length({set}({many}, {many}))"));
+        let refused = parse(&Input::server(&text)).expect_err(set).to_string();
+        assert!(refused.contains(WORK), "{set}: {refused:.300}");
+        let few = native(&format!("length({set}(split(\"x\", \"xx\"), [\"\"]))"));
+        parse(&Input::server(&few)).expect(set);
+    }
+}

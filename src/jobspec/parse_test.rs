@@ -560,7 +560,6 @@ fn one_budget_holds_for_all_of_a_specification() {
     let doubled: String = (1..40)
         .map(|n| format!("l{n} = [local.l{}, local.l{}]\n", n - 1, n - 1))
         .collect();
-    let many = "split(\"x\", substr(var.big, 0, 10000))";
     for (what, text) in [
         ("templates of the JSON form", json),
         ("calls", hcl(&format!("meta {{\n{splits}}}"))),
@@ -584,18 +583,6 @@ fn one_budget_holds_for_all_of_a_specification() {
                 "meta { a = \"%{ for a in range(1000) }%{ for b in range(1000) }${var.big}\
                  %{ endfor }%{ endfor }\" }",
             ),
-        ),
-        (
-            "an intersection of sets",
-            hcl(&format!(
-                "meta {{ a = length(setintersection({many}, {many})) }}"
-            )),
-        ),
-        (
-            "a difference of sets",
-            hcl(&format!(
-                "meta {{ a = length(setsubtract({many}, {many})) }}"
-            )),
         ),
         (
             "rounds that do nothing",

@@ -84,8 +84,8 @@ mod tests {
                 .env(ENDS, dir.path())
                 .output()
                 .unwrap();
-            let said = String::from_utf8_lossy(&ended.stderr);
-            assert_eq!(ended.status.code(), Some(7), "{}: {said}", ended.status);
+            let stderr = String::from_utf8_lossy(&ended.stderr);
+            assert_eq!(ended.status.code(), Some(7), "{}: {stderr}", ended.status);
         }
     }
 }
