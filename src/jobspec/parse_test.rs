@@ -521,8 +521,7 @@ fn hostile_texts_end_soon_and_clearly() {
             &found[..found.len().min(200)]
         );
     }
-    let took = start.elapsed();
-    assert!(took < drover_testkit::LONG, "took {took:?}");
+    assert!(start.elapsed() < drover_testkit::LONG, "it takes long");
 }
 
 #[test]
