@@ -11,6 +11,8 @@ use drover_testkit::counting::peak;
 /// The most that one call may hold at once: its arguments are small here.
 const MOST: isize = 96 << 20;
 
+const THREADS: usize = 2;
+
 /// A call as an expression makes it.
 fn call(name: &str, args: Vec<Value>, budget: &Budget) -> Result<Value, String> {
     budget.charge(forecast(name, &args))?;
@@ -64,25 +66,41 @@ fn no_function_takes_more_than_is_stated_whatever_it_is_given() {
     }
     assert!(names.len() > 60, "{}", names.len());
     let values = hostile();
-    for name in names {
-        let mut all: Vec<Vec<Value>> = values.iter().map(|v| vec![v.clone()]).collect();
-        for first in &values {
-            let two = |second: &Value| vec![first.clone(), second.clone()];
-            all.extend(values.iter().map(two));
+    let all = arguments(&values);
+    let names: Vec<&str> = names.into_iter().collect();
+    // What a thread holds is counted for itself.
+    std::thread::scope(|threads| {
+        for names in names.chunks(names.len().div_ceil(THREADS)) {
+            threads.spawn(|| names.iter().for_each(|name| bounded(name, &all)));
         }
-        // The third is one of few: it is a number, a replacement or a list.
-        for last in [&values[0], &values[5], &values[10], &values[16]] {
-            let two: Vec<Vec<Value>> = all.iter().filter(|a| a.len() == 2).cloned().collect();
-            all.extend(two.into_iter().map(|mut args| {
-                args.push(last.clone());
-                args
-            }));
+    });
+}
+
+/// Every one of the values, every two, and every two with one of few as the third: it is a number,
+/// a replacement or a list.
+fn arguments(values: &[Value]) -> Vec<Vec<&Value>> {
+    let mut all: Vec<Vec<&Value>> = values.iter().map(|value| vec![value]).collect();
+    for first in values {
+        for second in values {
+            all.push(vec![first, second]);
+            let thirds = [0, 5, 10, 16].map(|third| &values[third]);
+            all.extend(thirds.map(|third| vec![first, second, third]));
         }
-        for args in all {
-            let shown = || format!("{name} of {:.200}", format!("{args:?}"));
-            let held = peak(MOST, || drop(call(name, args.clone(), &Budget::default())));
-            assert!(held < MOST, "{held} bytes: {}", shown());
-        }
+    }
+    all
+}
+
+fn bounded(name: &str, all: &[Vec<&Value>]) {
+    for args in all {
+        let held = peak(MOST, || {
+            let args = args.iter().copied().cloned().collect();
+            drop(call(name, args, &Budget::default()));
+        });
+        assert!(
+            held < MOST,
+            "{held} bytes: {name} of {:.200}",
+            format!("{args:?}")
+        );
     }
 }
 
