@@ -1,15 +1,11 @@
 //! What clients of Nomad rely on, beyond the plain answers.
 
-use std::time::Duration;
-
 use bytes::Bytes;
-use drover_testkit::{eventually_async, so};
+use drover_testkit::{LONG, eventually_async, so};
 use http_body_util::Full;
 use serde_json::{Value, json};
 
 use super::harness::{Harness, Reply, job};
-
-const LONG: Duration = Duration::from_secs(20);
 
 /// The body that registers a small job with something more in it.
 fn with(id: &str, more: Value) -> Value {
@@ -466,7 +462,7 @@ async fn metrics_are_explained_each_and_not_offered_where_they_are_off() {
             Some(missing) => Err(format!("no {missing} in {text}")),
         }
     };
-    let reported = eventually_async("all that is wanted", drover_testkit::LONG, reported);
+    let reported = eventually_async("all that is wanted", LONG, reported);
     let text = reported.await.unwrap();
     drover_testkit::lint::check(&text);
     let summary = h.get("/v1/metrics").await.json();

@@ -1,12 +1,11 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use drover_testkit::LONG;
 use http_body_util::{BodyExt, Full};
 use serde_json::json;
 
 use super::harness::{Harness, job};
-
-const LONG: Duration = Duration::from_secs(20);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_is_registered_read_listed_and_stopped() {

@@ -121,7 +121,8 @@ struct RouteSeries {
     served: Key,
     timed: Key,
     spent: Key,
-    /// Until their answers began. A level, as counters are whole numbers.
+    /// Until their answers began. It is shown as a level, as counters are whole numbers; one that
+    /// does not change for long is forgotten by its exporter, and must not begin at zero again.
     spent_seconds: Mutex<f64>,
 }
 
@@ -149,20 +150,13 @@ pub fn served(route: &str, label: Option<&str>) -> Served {
 impl Served {
     /// Adds to the time that such took, and to how many it is of.
     pub fn took(&self, time: Duration) {
-        *self.0.spent_seconds.lock() += time.as_secs_f64();
-        increment(&self.0.timed);
-    }
-}
-
-/// Sets the levels of the seconds that were spent: those that nobody sets are forgotten.
-pub(super) fn observe() {
-    let made: Vec<_> = BY_ROUTE.made.read().values().cloned().collect();
-    for series in made {
-        let spent = *series.spent_seconds.lock();
-        if spent > 0.0 {
-            metrics::with_recorder(|recorder| recorder.register_gauge(&series.spent, &METADATA))
-                .set(spent);
-        }
+        let series = &self.0;
+        increment(&series.timed);
+        let level =
+            metrics::with_recorder(|recorder| recorder.register_gauge(&series.spent, &METADATA));
+        let mut spent = series.spent_seconds.lock();
+        *spent += time.as_secs_f64();
+        level.set(*spent);
     }
 }
 
@@ -193,8 +187,8 @@ mod tests {
             metrics::with_local_recorder(&recorder, || {
                 let served = served("GET /v1/of-this-test", None);
                 served.took(Duration::from_secs(2));
-                telemetry.prometheus()
-            })
+            });
+            telemetry.prometheus()
         };
         let series = "drover_requests_spent_seconds{route=\"GET /v1/of-this-test\"}";
         for seconds in [2, 4] {

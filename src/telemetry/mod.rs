@@ -139,12 +139,6 @@ pub fn took(name: &'static str, began: Instant) {
     metrics::histogram!(name).record(milliseconds(began.elapsed()));
 }
 
-/// Sets the levels that are set before they are shown.
-fn observe() {
-    process::observe();
-    labels::observe();
-}
-
 impl Telemetry {
     /// Records what these rules allow from now on, as [`TelemetryOptions`] has them. What was
     /// recorded stays for as long as it is kept.
@@ -155,21 +149,21 @@ impl Telemetry {
 
     /// The metrics in Prometheus' text form.
     pub fn prometheus(&self) -> String {
-        observe();
+        process::observe();
         self.rendered.store(Arc::new(Instant::now()));
         help::add(&self.prometheus.render())
     }
 
     /// The last whole interval, or the running one while there is no whole one yet.
     pub fn summary(&self) -> SummaryReport {
-        observe();
+        process::observe();
         self.summary.report()
     }
 
     /// Ends an interval, folds what histograms have gathered, and drops levels that are no longer
     /// set, also where metrics are not requested. To be called once an interval.
     pub fn tick(&self) {
-        observe();
+        process::observe();
         self.prometheus.run_upkeep();
         if self.rendered.load().elapsed() >= self.retention {
             self.rendered.store(Arc::new(Instant::now()));

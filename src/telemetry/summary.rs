@@ -77,18 +77,30 @@ struct Interval {
 #[derive(Debug, Default)]
 struct Gathering {
     aggregate: Aggregate,
-    /// What an absolute counter was at last.
+    /// The most that an absolute counter was.
     absolute: Option<u64>,
+    /// Intervals in which nothing was recorded, since something was.
+    idle: u64,
+}
+
+impl Gathering {
+    /// Ends the interval: what it held.
+    fn end(&mut self) -> Aggregate {
+        let ended = std::mem::take(&mut self.aggregate);
+        self.idle = if ended.count == 0 { self.idle + 1 } else { 0 };
+        ended
+    }
 }
 
 /// A counter or a sample: each has a lock of its own, for many threads record at once.
 #[derive(Debug, Default)]
 struct Cell(Mutex<Gathering>);
 
-/// A level, and the interval in which it was last set.
+/// A level.
 #[derive(Debug)]
 struct LevelCell {
-    level: Mutex<(f64, u64)>,
+    /// The interval in which it was last set beside it; none before it is.
+    level: Mutex<Option<(f64, u64)>>,
     ended: Arc<AtomicU64>,
 }
 
@@ -109,7 +121,7 @@ impl Storage<Key> for Cells {
 
     fn gauge(&self, _: &Key) -> Self::Gauge {
         Arc::new(LevelCell {
-            level: Mutex::new((0.0, self.ended.load(Ordering::Relaxed))),
+            level: Mutex::default(),
             ended: Arc::clone(&self.ended),
         })
     }
@@ -128,7 +140,8 @@ struct SummaryState {
 /// All metrics of the process, by interval.
 pub struct Summary {
     interval: Duration,
-    /// Intervals after which a level that is no longer set is forgotten.
+    /// Intervals after which a level that is no longer set is forgotten, and the room of a series
+    /// in which nothing is recorded.
     kept: u64,
     host: Option<String>,
     series: Registry<Key, Cells>,
@@ -161,11 +174,21 @@ impl Summary {
     pub fn rotate(&self) {
         let mut state = self.state.lock();
         let started = std::mem::replace(&mut state.started, jiff::Timestamp::now());
-        state.whole = Some(self.gathered(started, std::mem::take));
+        state.whole = Some(self.gathered(started, Gathering::end));
         let ended = self.ended.fetch_add(1, Ordering::Relaxed) + 1;
         let oldest = ended.saturating_sub(self.kept);
-        self.series
-            .retain_gauges(|_, level| level.level.lock().1 >= oldest);
+        // Who has one at hand is about to record in it. No more can be handed out meanwhile.
+        self.series.retain_gauges(|_, cell| {
+            let is_set = |(_, set_in)| set_in >= oldest;
+            Arc::strong_count(cell) > 1 || cell.level.lock().is_some_and(is_set)
+        });
+        let is_live = |cell: &Arc<Cell>| {
+            let gathering = cell.0.lock();
+            let idle = gathering.idle >= self.kept && gathering.absolute.is_none();
+            Arc::strong_count(cell) > 1 || !idle || gathering.aggregate.count > 0
+        };
+        self.series.retain_counters(|_, cell| is_live(cell));
+        self.series.retain_histograms(|_, cell| is_live(cell));
     }
 
     /// The last whole interval, or the running one while no interval is over.
@@ -175,7 +198,7 @@ impl Summary {
         let interval = match &state.whole {
             Some(whole) => whole,
             None => {
-                running = self.gathered(state.started, |aggregate| *aggregate);
+                running = self.gathered(state.started, |gathering| gathering.aggregate);
                 &running
             }
         };
@@ -187,7 +210,9 @@ impl Summary {
         };
         let mut levels = BTreeMap::new();
         self.series.visit_gauges(|key, level| {
-            levels.insert(self.id(key), level.level.lock().0);
+            if let Some((value, _)) = *level.level.lock() {
+                levels.insert(self.id(key), value);
+            }
         });
         SummaryReport {
             counters: sampled(&interval.counters),
@@ -210,14 +235,14 @@ impl Summary {
     fn gathered(
         &self,
         started: jiff::Timestamp,
-        read: impl Fn(&mut Aggregate) -> Aggregate,
+        read: impl Fn(&mut Gathering) -> Aggregate,
     ) -> Interval {
         let mut interval = Interval {
             started,
             ..Interval::default()
         };
         let gather = |into: &mut BTreeMap<Id, Aggregate>, key: &Key, cell: &Cell| {
-            let aggregate = read(&mut cell.0.lock().aggregate);
+            let aggregate = read(&mut cell.0.lock());
             if aggregate.count > 0 {
                 into.entry(self.id(key)).or_default().merge(&aggregate);
             }
@@ -336,9 +361,11 @@ impl CounterFn for Cell {
 
     fn absolute(&self, value: u64) {
         let mut gathering = self.0.lock();
-        // What was counted before the first look is of no interval.
-        let before = gathering.absolute.replace(value);
-        if let Some(before) = before.filter(|before| value > *before) {
+        // What was counted before the first look is of no interval. Of two who look at once the
+        // later one may have seen less.
+        let before = gathering.absolute.unwrap_or(value);
+        gathering.absolute = Some(before.max(value));
+        if value > before {
             gathering.aggregate.add((value - before) as f64);
         }
     }
@@ -347,7 +374,8 @@ impl CounterFn for Cell {
 impl LevelCell {
     fn change(&self, change: impl FnOnce(f64) -> f64) {
         let mut level = self.level.lock();
-        *level = (change(level.0), self.ended.load(Ordering::Relaxed));
+        let before = level.map_or(0.0, |(value, _)| value);
+        *level = Some((change(before), self.ended.load(Ordering::Relaxed)));
     }
 }
 
@@ -413,11 +441,16 @@ mod tests {
     }
 
     #[test]
-    fn labels_in_another_order_are_the_same_series() {
-        let (summary, recorder) = recorded();
+    fn series_that_are_one_by_their_labels_are_shown_as_one() {
+        let summary = Arc::new(Summary::new(&TelemetryOptions {
+            host: Some("box".to_owned()),
+            ..TelemetryOptions::default()
+        }));
+        let recorder = Recorder(Arc::clone(&summary));
         metrics::with_local_recorder(&recorder, || {
-            metrics::histogram!("nomad.of_two", "a" => "1", "b" => "2").record(3.0);
-            metrics::histogram!("nomad.of_two", "b" => "2", "a" => "1").record(5.0);
+            // The agent's own name of its host replaces that of whoever records.
+            metrics::histogram!("nomad.of_two", "host" => "a").record(3.0);
+            metrics::histogram!("nomad.of_two", "host" => "b").record(5.0);
         });
         // Of the running interval, as no one is over.
         let json = serde_json::to_value(summary.report()).expect("serialises");
@@ -433,7 +466,7 @@ mod tests {
     fn an_absolute_counter_counts_what_came_since_the_look_before() {
         let (summary, recorder) = recorded();
         metrics::with_local_recorder(&recorder, || {
-            for value in [100, 103, 103, 110] {
+            for value in [100, 105, 103, 105, 110] {
                 metrics::counter!("nomad.absolute").absolute(value);
             }
         });
@@ -446,6 +479,39 @@ mod tests {
         summary.rotate();
         let json = serde_json::to_value(summary.report()).expect("serialises");
         assert_eq!(json["Counters"][0]["Sum"].as_f64(), Some(1.0));
+    }
+
+    #[test]
+    fn what_is_no_longer_recorded_takes_no_room() {
+        let (summary, recorder) = recorded();
+        let series = || {
+            let mut keys = Vec::new();
+            let mut key = |key: &Key| keys.push(key.name().to_owned());
+            summary.series.visit_counters(|name, _| key(name));
+            summary.series.visit_gauges(|name, _| key(name));
+            summary.series.visit_histograms(|name, _| key(name));
+            keys.sort();
+            keys
+        };
+        let held = metrics::with_local_recorder(&recorder, || {
+            metrics::counter!("counted").increment(1);
+            metrics::counter!("looked_at").absolute(1);
+            metrics::histogram!("sampled").record(1.0);
+            metrics::gauge!("level").set(1.0);
+            let held = metrics::gauge!("held");
+            assert_eq!(summary.report().gauges.len(), 1, "the other was never set");
+            held
+        });
+        for _ in 0..=summary.kept {
+            assert_eq!(
+                series(),
+                ["counted", "held", "level", "looked_at", "sampled"]
+            );
+            summary.rotate();
+        }
+        assert_eq!(series(), ["held", "looked_at"]);
+        held.set(2.0);
+        assert_eq!(summary.report().gauges.len(), 1);
     }
 
     #[test]

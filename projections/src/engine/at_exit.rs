@@ -11,8 +11,9 @@ use std::ffi::{c_int, c_void};
 use std::sync::Once;
 
 /// Has the process end without destructors of statics, with the status that it ends with. To be
-/// called once RocksDB's statics are there: what is registered last comes first.
-pub(super) fn without_destructors() {
+/// called before a database is opened, once its options are there and so RocksDB's statics: what is
+/// registered last comes first.
+pub(crate) fn without_destructors() {
     static REGISTERED: Once = Once::new();
     REGISTERED.call_once(register);
 }
@@ -51,10 +52,11 @@ mod tests {
     #[test]
     fn a_process_ends_with_its_status_whatever_its_threads_do() {
         if let Some(dir) = std::env::var_os(ENDS) {
-            let (working, works) = std::sync::mpsc::channel();
+            let mut all = Vec::new();
             for thread in 0..8 {
                 let path = std::path::Path::new(&dir).join(thread.to_string());
-                let working = working.clone();
+                let (working, works) = std::sync::mpsc::channel();
+                all.push(works);
                 std::thread::spawn(move || {
                     loop {
                         let options = DatabaseOptions::default();
@@ -68,8 +70,8 @@ mod tests {
                     }
                 });
             }
-            for _ in 0..8 {
-                works.recv().expect("they work");
+            for works in &all {
+                works.recv().expect("it works");
             }
             std::process::exit(7);
         }

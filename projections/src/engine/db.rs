@@ -251,13 +251,13 @@ impl Database {
         });
         let unused = ColumnFamilyDescriptor::new("default", DatabaseOptions::unused(&cache));
         let families = families.into_iter().chain([unused]);
+        at_exit::without_destructors();
         let db = DB::open_cf_descriptors(&whole, path, families).map_err(|source| {
             StorageError::Open {
                 path: path.to_owned(),
                 source,
             }
         })?;
-        at_exit::without_destructors();
         let damage = damage_mark(path);
         let families = handles(&db);
         Ok(Arc::new(Self {

@@ -22,7 +22,7 @@
 //!
 //! Start reading at [`table`], then [`txn`] and [`layer`].
 
-mod at_exit;
+pub(crate) mod at_exit;
 pub(crate) mod at_hand;
 pub mod canonical;
 pub(crate) mod db;

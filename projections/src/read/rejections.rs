@@ -5,6 +5,7 @@ use std::path::Path;
 
 use rocksdb::{DB, Direction, IteratorMode};
 
+use crate::engine::at_exit;
 use crate::engine::db::{Family, damage_mark};
 use crate::engine::error::StorageError;
 use crate::engine::outcome::Rejection;
@@ -34,6 +35,7 @@ pub fn rejected_events(path: &Path) -> Result<Option<RejectedEvents>, StorageErr
     }
     let options = rocksdb::Options::default();
     let name = Family::Meta.name();
+    at_exit::without_destructors();
     let db = DB::open_cf_for_read_only(&options, path, ["default", name], false);
     let db = db.map_err(|source| StorageError::Open {
         path: path.to_owned(),

@@ -11,15 +11,12 @@ pub(crate) mod protocol;
 mod queries;
 mod routes;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use drover_testkit::{Http, Response};
+use drover_testkit::{Http, LONG, Response};
 use serde_json::{Value, json};
 
 use crate::support::{Running, json_of, server};
-
-/// Nothing a client sends may keep it waiting longer than this, on a loaded machine.
-const LONG: Duration = Duration::from_secs(30);
 
 /// An agent for bad requests.
 struct Bad {

@@ -3,7 +3,8 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 
-use super::{Bad, LONG};
+use super::Bad;
+use drover_testkit::LONG;
 
 /// A connection of our own.
 fn connect(bad: &Bad) -> TcpStream {
