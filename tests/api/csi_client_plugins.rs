@@ -88,7 +88,7 @@ fn plg_11_an_updated_plugin_takes_over_before_the_old_one_goes() {
         kind: "service",
         ..WRITER
     };
-    let script = "while :; do date > /srv/data/now && sleep 0.1; done";
+    let script = "while :; do date >> /srv/data/now && sleep 0.1; done";
     world.uses("one", &service, script);
     world.wait_status("one", "running");
     let mut job = world.plugin_job();
