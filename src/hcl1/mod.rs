@@ -500,6 +500,48 @@ mod tests {
     }
 
     #[test]
+    fn comments_end_where_they_end() {
+        for text in [
+            "# before\na = 1",
+            "// before\na = 1",
+            "/* before\n * and **/ a = 1",
+            "/*/ a = 2 */ a = 1",
+            "/* / * */a = 1",
+            "a = 1 # behind",
+            "a = 1 // behind",
+            "a = /* within */ 1 /* behind */",
+            "# before\n{ \"a\": 1 } // behind",
+        ] {
+            let entries = object(text);
+            assert_eq!(entries.len(), 1, "{text}");
+            assert_eq!(entries[0].key, "a", "{text}");
+            assert_eq!(
+                entries[0].node.value,
+                object("a = 1")[0].node.value,
+                "{text}"
+            );
+        }
+        for (text, why) in [
+            ("a = 1 /* ", "comment not terminated"),
+            ("a = 1 /*/", "comment not terminated"),
+            ("/* * / a = 1", "comment not terminated"),
+            ("/ a = 1", "unexpected '/'"),
+            ("a { b = 1", "object not terminated"),
+        ] {
+            let error = parse(text).unwrap_err();
+            assert!(error.message.contains(why), "{text}: {}", error.message);
+        }
+    }
+
+    #[test]
+    fn a_block_has_eight_labels_at_most() {
+        let block = |labels: usize| format!("a {} {{}}", "\"b\" ".repeat(labels));
+        assert_eq!(object(&block(8)).len(), 1);
+        let error = parse(&block(9)).unwrap_err();
+        assert_eq!(error.message, "too many labels");
+    }
+
+    #[test]
     fn half_of_a_surrogate_pair_is_no_character() {
         for second in [
             "\\u0000", "\\ud800", "\\udbff", "\\ue000", "\\uffff", "\\n", "x",

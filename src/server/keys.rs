@@ -234,6 +234,8 @@ mod tests {
             .unwrap();
         assert_eq!(files(dir.path()), ids[..1]);
         assert_eq!(keyring.active().unwrap().id(), ids[0]);
+        let nothing = format!("{:?}", Offered::default());
+        assert_eq!(format!("{offered:?}"), nothing, "it is not offered again");
     }
 
     #[test]

@@ -194,6 +194,11 @@ mod tests {
         for seconds in [2, 4] {
             let text = shown();
             assert!(text.contains(&format!("{series} {seconds}\n")), "{text}");
+            for counted in ["served", "timed"] {
+                let series = format!("drover_requests_{counted}_total{{route=");
+                let counted = format!("{series}\"GET /v1/of-this-test\"}} 1\n");
+                assert!(text.contains(&counted), "{text}");
+            }
         }
     }
 

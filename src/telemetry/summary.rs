@@ -473,12 +473,18 @@ mod tests {
         summary.rotate();
         let json = serde_json::to_value(summary.report()).expect("serialises");
         assert_eq!(json["Counters"][0]["Sum"].as_f64(), Some(10.0));
+        assert_eq!(
+            json["Counters"][0]["Count"].as_u64(),
+            Some(2),
+            "twice there was more"
+        );
         metrics::with_local_recorder(&recorder, || {
             metrics::counter!("nomad.absolute").absolute(111);
         });
         summary.rotate();
         let json = serde_json::to_value(summary.report()).expect("serialises");
         assert_eq!(json["Counters"][0]["Sum"].as_f64(), Some(1.0));
+        assert_eq!(json["Counters"][0]["Stddev"].as_f64(), Some(0.0), "of one");
     }
 
     #[test]

@@ -209,7 +209,7 @@ fn mod_23_metadata_that_cannot_be_is_refused() {
 
 #[test]
 fn metrics_as_json_count_requests_and_sample_how_long_they_and_a_job_took() {
-    let running = server();
+    let running = server_with("telemetry {\n  prometheus_metrics = true\n}\n");
     let mut http = running.http();
     let named = || {
         // With each look again: what is shown may be the interval that ended last.
@@ -229,4 +229,26 @@ fn metrics_as_json_count_requests_and_sample_how_long_they_and_a_job_took() {
         Ok(())
     };
     wait_for("what was served and scheduled", LONG, named).expect("it is shown");
+    // Reads are queries, and writes are none.
+    let queries = |http: &mut Http| {
+        let shown = http
+            .get("/v1/metrics?format=prometheus")
+            .expect("an answer");
+        let text = shown.text();
+        let mut lines = text.lines();
+        let line = lines.find(|line| line.starts_with("nomad_nomad_rpc_query"));
+        let count = line.and_then(|line| line.rsplit(' ').next());
+        let count = count.and_then(|count| count.parse::<u64>().ok());
+        count.unwrap_or_else(|| panic!("no count: {line:?}"))
+    };
+    let before = queries(&mut http);
+    for _ in 0..20 {
+        register(&mut http, &job("web", 1));
+    }
+    let written = queries(&mut http);
+    assert!(written < before + 20, "{before} became {written}");
+    for _ in 0..20 {
+        http.json("/v1/jobs").expect("an answer");
+    }
+    assert!(queries(&mut http) >= written + 20);
 }
