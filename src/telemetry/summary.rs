@@ -105,6 +105,7 @@ struct LevelCell {
 }
 
 /// Makes the cells of new series; each level's cell reads in which interval it is set.
+#[derive(Default)]
 struct Cells {
     /// Intervals that have ended.
     ended: Arc<AtomicU64>,
@@ -145,7 +146,6 @@ pub struct Summary {
     kept: u64,
     host: Option<String>,
     series: Registry<Key, Cells>,
-    ended: Arc<AtomicU64>,
     state: Mutex<SummaryState>,
 }
 
@@ -154,15 +154,11 @@ impl Summary {
     pub fn new(options: &TelemetryOptions) -> Self {
         let interval = options.interval;
         let kept = options.retention.as_nanos() / interval.as_nanos().max(1);
-        let ended = Arc::new(AtomicU64::new(0));
         Self {
             interval,
             kept: u64::try_from(kept).unwrap_or(u64::MAX).max(1),
             host: options.host.clone(),
-            series: Registry::new(Cells {
-                ended: Arc::clone(&ended),
-            }),
-            ended,
+            series: Registry::new(Cells::default()),
             state: Mutex::new(SummaryState {
                 started: jiff::Timestamp::now(),
                 whole: None,
@@ -175,7 +171,7 @@ impl Summary {
         let mut state = self.state.lock();
         let started = std::mem::replace(&mut state.started, jiff::Timestamp::now());
         state.whole = Some(self.gathered(started, Gathering::end));
-        let ended = self.ended.fetch_add(1, Ordering::Relaxed) + 1;
+        let ended = self.series.storage().ended.fetch_add(1, Ordering::Relaxed) + 1;
         let oldest = ended.saturating_sub(self.kept);
         // Who has one at hand is about to record in it. No more can be handed out meanwhile.
         self.series.retain_gauges(|_, cell| {

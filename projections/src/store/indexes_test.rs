@@ -26,10 +26,10 @@ use crate::{DatabaseOptions, Projections, Scan, View};
 const KEYS: usize = 5;
 
 /// An event that writes a row of a table, or removes the one with its key.
-struct Change<T: Table> {
-    index: u64,
-    row: T::Row,
-    is_put: bool,
+pub(crate) struct Change<T: Table> {
+    pub(crate) index: u64,
+    pub(crate) row: T::Row,
+    pub(crate) is_put: bool,
 }
 
 impl<T: Table> GuardedEntry for Change<T> {

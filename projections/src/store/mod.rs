@@ -23,7 +23,7 @@ pub(crate) mod engine_test;
 mod flush_test;
 mod horizon;
 #[cfg(test)]
-mod indexes_test;
+pub(crate) mod indexes_test;
 mod load;
 pub(crate) mod projections;
 pub mod snapshot;

@@ -1,6 +1,7 @@
 //! Habits: tests that wait for conditions in places of their own, numbers and words that have
 //! names, answers that have types, and no second copy of what the language has.
 
+use crate::test_habits;
 use crate::tidy::Measured;
 use crate::tree::File;
 use crate::vocabulary;
@@ -152,26 +153,7 @@ pub(crate) fn check(file: &File, lines: &[&str], test: &[bool], measured: &mut M
             measured.excess.insert(place, found);
         }
     };
-    // The test kit waits on behalf of all tests, and the task runner looks for these words.
-    if !file.path.starts_with("tools/") {
-        let sleeps = lines.iter().enumerate();
-        let sleeps = sleeps.filter(|(n, line)| tested(*n) && line.contains("sleep("));
-        count("test-sleeps", sleeps.count());
-        // In a simulation time stands still while any thread runs.
-        let spins = lines
-            .iter()
-            .enumerate()
-            .filter(|_| !file.path.starts_with("tests/sim/"));
-        let spins =
-            spins.filter(|(n, line)| tested(*n) && (spins_on(line) || only_turns(lines, *n)));
-        count("test-spins", spins.count());
-        let spans = spans(lines, tested);
-        let hasty = (0..lines.len()).filter(|n| tested(*n) && hasty(lines, *n, &spans));
-        count("test-clocks", hasty.count());
-        let raw = file.text.lines().enumerate();
-        let shared = raw.filter(|(n, line)| tested(*n) && shared_place(line));
-        count("test-places", shared.count());
-    }
+    test_habits::check(file, lines, tested, &mut count);
     if file.path.starts_with("src/") {
         count("bare-numbers", bare_numbers(lines, tested));
     }
@@ -261,70 +243,6 @@ fn always_many(line: &str) -> Option<&'static str> {
     })
 }
 
-/// Looks again at once, on a processor that another thread may need for what is waited for.
-fn spins_on(line: &str) -> bool {
-    line.contains("yield_now(") || line.contains("spin_loop(")
-}
-
-/// Whether a loop begins before this line that does nothing but let other tasks run, and so never
-/// ends where nothing comes of it. (What waits so for a condition is `volumes::testing::reached`.)
-fn only_turns(lines: &[&str], number: usize) -> bool {
-    let before = number.checked_sub(1).map_or("", |before| lines[before]);
-    let begins = before.trim_start();
-    let begins = begins.starts_with("while ") || begins.starts_with("loop {");
-    begins && lines[number].trim_start().starts_with("turns(")
-}
-
-/// What tests call the time that something took.
-fn spans<'a>(lines: &[&'a str], tested: impl Fn(usize) -> bool) -> Vec<&'a str> {
-    let lines = lines.iter().enumerate().filter(|(n, _)| tested(*n));
-    let taken = lines.filter_map(|(_, line)| {
-        let (_, bound) = line.split_once("let ")?;
-        let (name, value) = bound.split_once(" = ")?;
-        value.ends_with(".elapsed();").then_some(name)
-    });
-    taken.collect()
-}
-
-/// Asserts that something took less than this or that, which a loaded machine does not keep to.
-/// What never ends is found by the one bound that is generous enough for whatever ends: `LONG`.
-fn hasty(lines: &[&str], number: usize, spans: &[&str]) -> bool {
-    let before = number.checked_sub(1).map_or("", |before| lines[before]);
-    let line = lines[number];
-    if !line.contains("assert!(") && !before.trim_end().ends_with("assert!(") {
-        return false;
-    }
-    [" < ", " <= "].into_iter().any(|sign| {
-        line.match_indices(sign).any(|(at, _)| {
-            let measured = line[..at].rsplit(' ').next().unwrap_or_default();
-            let name = measured.rsplit('(').next().unwrap_or_default();
-            let by_clock = measured.contains(".elapsed()") || spans.contains(&name);
-            by_clock && !is_generous(&line[at + sign.len()..])
-        })
-    })
-}
-
-/// Whether a text begins with the bound that is generous, and not with a part of it.
-fn is_generous(text: &str) -> bool {
-    let in_name = |c: char| c.is_alphanumeric() || matches!(c, '_' | ':');
-    let rest = text.trim_start_matches(in_name);
-    let name = &text[..text.len() - rest.len()];
-    let is_whole = rest.starts_with([',', ')', ' ']) && !rest.starts_with(" /");
-    is_whole && name.rsplit("::").next() == Some("LONG")
-}
-
-/// A port or a directory that a test shares with whatever else runs.
-fn shared_place(line: &str) -> bool {
-    let directory = line.contains("\"/tmp") || line.contains("temp_dir()");
-    let port = line.split("bind(").nth(1).is_some_and(|rest| {
-        let rest = rest.split(')').next().unwrap_or_default();
-        let last = rest.rsplit([':', ',']).next().unwrap_or_default();
-        let last = last.trim().trim_end_matches('"');
-        last.parse::<u16>().is_ok_and(|port| port != 0)
-    });
-    directory || port
-}
-
 /// Durations and sizes written as numbers where nothing names them: outside constants and the
 /// fields of a structure.
 fn bare_numbers(lines: &[&str], tested: impl Fn(usize) -> bool) -> usize {
@@ -401,7 +319,7 @@ fn needless(line: &str) -> Option<&str> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::lexer;
     use crate::ratchet::Excess;
@@ -423,7 +341,7 @@ mod tests {
         measured
     }
 
-    fn count(measure_of: &str, path: &str, text: &str) -> usize {
+    pub(crate) fn count(measure_of: &str, path: &str, text: &str) -> usize {
         let excess = measure(path, text).excess;
         let found = excess.get(&(measure_of.to_owned(), path.to_owned()));
         found.copied().unwrap_or(0)
@@ -586,71 +504,6 @@ mod tests {
             "match rows { Rows { .. } => rows, }",
         ] {
             assert_eq!(found("src/cli/a.rs", line), 0, "{line}");
-        }
-    }
-
-    #[test]
-    fn sim_06_tests_share_no_place_and_do_not_sleep() {
-        let test = |line: &str| format!("#[cfg(test)]\nmod tests {{\n    {line}\n}}\n");
-        for line in [
-            "let l = TcpListener::bind(\"127.0.0.1:4646\");",
-            "let l = TcpListener::bind((LOCALHOST, 8080));",
-            "let dir = Path::new(\"/tmp/x\");",
-            "let dir = std::env::temp_dir().join(name);",
-        ] {
-            assert_eq!(count("test-places", "src/a.rs", &test(line)), 1, "{line}");
-            assert_eq!(count("test-places", "tests/a.rs", line), 1, "{line}");
-            assert_eq!(count("test-places", "src/a.rs", line), 0, "{line}");
-        }
-        for line in [
-            "let l = TcpListener::bind(\"127.0.0.1:0\");",
-            "let l = TcpListener::bind((LOCALHOST, 0));",
-            "let l = TcpListener::bind(addr);",
-            "let dir = tempfile::tempdir();",
-        ] {
-            assert_eq!(count("test-places", "tests/a.rs", line), 0, "{line}");
-        }
-        let spin = "while !done() { std::thread::yield_now(); }";
-        assert_eq!(count("test-spins", "src/a_test.rs", spin), 1);
-        assert_eq!(count("test-spins", "src/a.rs", &test(spin)), 1);
-        assert_eq!(count("test-spins", "src/a.rs", spin), 0);
-        assert_eq!(count("test-spins", "tests/sim/a.rs", spin), 0);
-        let turns = "while !done() {\n    turns(1).await;\n}\n";
-        assert_eq!(count("test-spins", "src/a_test.rs", turns), 1);
-        let does_more = "while !done() {\n    assert!(in_time());\n    turns(1).await;\n}\n";
-        assert_eq!(count("test-spins", "src/a_test.rs", does_more), 0);
-        assert_eq!(count("test-spins", "src/a_test.rs", "turns(10).await;"), 0);
-        let sleep = "tokio::time::sleep(PAUSE).await;";
-        assert_eq!(count("test-sleeps", "src/a_test.rs", sleep), 1);
-        assert_eq!(count("test-sleeps", "src/a.rs", &test(sleep)), 1);
-        assert_eq!(count("test-sleeps", "src/a.rs", sleep), 0);
-    }
-
-    #[test]
-    fn tests_assert_no_time_that_a_loaded_machine_does_not_keep_to() {
-        let test = |line: &str| format!("#[cfg(test)]\nmod tests {{\n    {line}\n}}\n");
-        for line in [
-            "assert!(begun.elapsed() < PATIENCE / 2);",
-            "assert!(begun.elapsed().as_secs() < 60, \"took long\");",
-            "assert!(is_done && begun.elapsed() <= Duration::from_secs(1));",
-            "assert!(begun.elapsed() < LONG / 10);",
-            "assert!(\n        begun.elapsed() < SOON,\n        \"took long\"\n    );",
-            "let took = begun.elapsed();\n    assert!(took < SOON);",
-        ] {
-            assert_eq!(count("test-clocks", "src/a.rs", &test(line)), 1, "{line}");
-            assert_eq!(count("test-clocks", "tests/a.rs", line), 1, "{line}");
-            assert_eq!(count("test-clocks", "src/a.rs", line), 0, "{line}");
-        }
-        for line in [
-            "assert!(begun.elapsed() < LONG);",
-            "assert!(begun.elapsed() >= QUIET && begun.elapsed() < LONG, \"took long\");",
-            "assert!(begun.elapsed() < drover_testkit::LONG, \"took long\");",
-            "let took = begun.elapsed();\n    assert!(took < LONG, \"{took:?}\");",
-            "assert!(begun.elapsed() >= QUIET);",
-            "assert!(found.len() < 10);",
-            "if begun.elapsed() < SHARE {}",
-        ] {
-            assert_eq!(count("test-clocks", "tests/a.rs", line), 0, "{line}");
         }
     }
 

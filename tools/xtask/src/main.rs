@@ -26,6 +26,7 @@ mod run;
 mod settings;
 #[cfg(test)]
 mod suite_test;
+mod test_habits;
 mod tidy;
 mod tree;
 mod vocabulary;

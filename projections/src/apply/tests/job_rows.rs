@@ -1,6 +1,5 @@
 //! What the rows of a job say after each event: indexes, counts, and what goes with it.
 
-use drover_events::EventKind;
 use drover_events::alloc::ClientAllocUpdate;
 use drover_events::job::*;
 use drover_events::model::{
@@ -9,9 +8,7 @@ use drover_events::model::{
 };
 
 use super::*;
-use crate::engine::outcome::Refused;
-use crate::engine::txn::{Ctx, Txn};
-use crate::store::writer::GuardedEntry;
+use crate::store::indexes_test::Change;
 use crate::tables::alloc_job_counts::AllocJobCounts;
 use crate::tables::allocs::Allocs;
 use crate::tables::deployments::Deployments;
@@ -306,33 +303,6 @@ fn a_registration_settles_its_job_though_its_evaluation_is_of_another_namespace(
     assert_eq!(get(&world, "web").status, "running");
 }
 
-/// A summary is written as no event writes one.
-struct Spoiled {
-    index: u64,
-    row: JobSummary,
-}
-
-impl GuardedEntry for Spoiled {
-    fn ctx(&self) -> Ctx {
-        Ctx {
-            index: self.index,
-            term: 1,
-            time: 0,
-            id: EventId::ZERO,
-            kind: EventKind::ClusterIdSet,
-        }
-    }
-
-    fn guards(&self) -> &[Guard] {
-        &[]
-    }
-
-    fn run(&self, txn: &mut Txn<'_>, _: &Ctx) -> Result<Reply, Refused> {
-        txn.put::<JobSummaries>(self.row.clone())?;
-        Ok(Reply::None)
-    }
-}
-
 /// Every count of a job's group is wrong, and a second group has counts without allocations.
 fn spoil(world: &mut World, name: &str) {
     let mut row = summary(world, name);
@@ -348,8 +318,13 @@ fn spoil(world: &mut World, name: &str) {
     row.summary.insert("g", wrong(4));
     row.summary.insert("h", wrong(5));
     world.index += 1;
-    let index = world.index;
-    let applied = world.writer.apply_batch(&[Spoiled { index, row }]).unwrap();
+    // As no event writes one.
+    let change = Change::<JobSummaries> {
+        index: world.index,
+        row,
+        is_put: true,
+    };
+    let applied = world.writer.apply_batch(&[change]).unwrap();
     assert_eq!(applied[0].outcome, Outcome::Applied(Reply::None));
 }
 
