@@ -376,7 +376,12 @@ async fn tick(telemetry: telemetry::Telemetry, config: Arc<Config>, stop: Cancel
     ticks.tick().await;
     loop {
         tokio::select! {
-            _ = ticks.tick() => telemetry.tick(),
+            _ = ticks.tick() => {
+                let telemetry = telemetry.clone();
+                if let Err(error) = tokio::task::spawn_blocking(move || telemetry.tick()).await {
+                    tracing::error!(%error, "an interval of the metrics goes on");
+                }
+            }
             () = stop.cancelled() => return,
         }
     }

@@ -166,7 +166,7 @@ pub(super) fn served(request: &super::request::Request, label: Option<&str>) {
 
 /// Measures how long a request takes until its answer begins, and counts whether it failed here.
 /// Of one that waits for a change the time says nothing.
-pub(super) async fn failed(mut request: Request, next: Next) -> Response {
+pub(super) async fn timed(mut request: Request, next: Next) -> Response {
     let counted = Counted {
         endpoint: endpoint(request.method(), request.uri().path()),
         served: Arc::default(),
@@ -237,7 +237,7 @@ mod tests {
             ] {
                 let router = axum::Router::new()
                     .fallback(async || "")
-                    .layer(axum::middleware::from_fn(failed));
+                    .layer(axum::middleware::from_fn(timed));
                 let request = Request::get(target).body(axum::body::Body::empty());
                 runtime.block_on(router.oneshot(request.unwrap())).unwrap();
             }
@@ -258,7 +258,7 @@ mod tests {
             let router = axum::Router::new()
                 .route("/v1/node/{id}/drain", axum::routing::any(reported))
                 .route(job_path::ROUTE, axum::routing::any(reported))
-                .layer(axum::middleware::from_fn(failed));
+                .layer(axum::middleware::from_fn(timed));
             let request = Request::builder().method(method).uri(path);
             let request = request.body(axum::body::Body::empty()).unwrap();
             let body = router.oneshot(request).await.unwrap().into_body();

@@ -1,10 +1,11 @@
 //! Labels: counters by caller, of a bounded number of callers, and the names that labels have.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use metrics::{Key, Label, Level, Metadata};
+use metrics::{Key, KeyName, Label, Level, Metadata};
 use metrics_exporter_prometheus::formatting::sanitize_label_key;
 use parking_lot::{Mutex, RwLock};
 
@@ -45,12 +46,12 @@ impl<T> SeriesCache<T> {
         make: impl FnOnce(Vec<Label>) -> T,
     ) -> Arc<T> {
         let id = |label: Option<&str>| match label {
-            None => name.to_owned(),
-            Some(label) => [name, label].join("\n"),
+            None => Cow::Borrowed(name),
+            Some(label) => Cow::Owned([name, label].join("\n")),
         };
-        let wanted = id(label);
-        if let Some(series) = self.made.read().get(&wanted) {
-            return Arc::clone(series);
+        let known = |label| self.made.read().get(&*id(label)).map(Arc::clone);
+        if let Some(series) = known(label) {
+            return series;
         }
         let label = label.map(
             |label| match self.budget.lock().has(label, &counted(label)) {
@@ -58,8 +59,12 @@ impl<T> SeriesCache<T> {
                 false => OTHERS,
             },
         );
+        // Most callers beyond the bound come here, and shut out no reader.
+        if let Some(series) = known(label) {
+            return series;
+        }
         let mut made = self.made.write();
-        let series = made.entry(id(label)).or_insert_with(|| {
+        let series = made.entry(id(label).into_owned()).or_insert_with(|| {
             let label = label.map(|label| Label::new("identity", label.to_owned()));
             Arc::new(make(label.into_iter().collect()))
         });
@@ -98,9 +103,14 @@ impl LabelBudget {
 /// Counts one, by its label where it has one.
 pub fn count(name: &str, label: Option<&str>) {
     let key = BY_CALLER.series(name, label, str::to_owned, |labels| {
-        Key::from_parts(name.to_owned(), labels)
+        lasting(name.to_owned(), labels)
     });
     increment(&key);
+}
+
+/// A key that recorders may keep without a copy of its texts: they take it at each look-up.
+fn lasting(name: impl Into<KeyName>, labels: Vec<Label>) -> Key {
+    Key::from_parts(name, labels).to_retained()
 }
 
 /// Counts one of the series. Its counter is looked up each time: which metrics are recorded may
@@ -137,9 +147,9 @@ pub fn served(route: &str, label: Option<&str>) -> Served {
     let series = BY_ROUTE.series(route, label, counted, |mut labels| {
         labels.push(Label::new("route", route.to_owned()));
         RouteSeries {
-            served: Key::from_parts("drover.requests.served_total", labels.clone()),
-            timed: Key::from_parts("drover.requests.timed_total", labels.clone()),
-            spent: Key::from_parts("drover.requests.spent_seconds", labels),
+            served: lasting("drover.requests.served_total", labels.clone()),
+            timed: lasting("drover.requests.timed_total", labels.clone()),
+            spent: lasting("drover.requests.spent_seconds", labels),
             spent_seconds: Mutex::new(0.0),
         }
     });

@@ -10,8 +10,8 @@
 //! wait for a time are levels of their own, some at a time. Nothing else does: a timing is kept as
 //! long as the process. Nor does any timing carry a namespace.
 //!
-//! Invariants: one recorder per process, the first [`install`] wins; recording never blocks on a
-//! reader for longer than the copy of one interval.
+//! Invariants: one recorder per process, the first [`install`] wins; recording waits for a
+//! reader for no longer than it looks at one series, or drops those of one shard that are idle.
 
 mod filter;
 mod help;
@@ -161,7 +161,8 @@ impl Telemetry {
     }
 
     /// Ends an interval, folds what histograms have gathered, and drops levels that are no longer
-    /// set, also where metrics are not requested. To be called once an interval.
+    /// set, also where metrics are not requested. To be called once an interval, and not by a
+    /// thread that serves requests: it writes all series once in a while.
     pub fn tick(&self) {
         process::observe();
         self.prometheus.run_upkeep();

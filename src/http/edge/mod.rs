@@ -71,7 +71,7 @@ pub struct Edge {
 pub fn edge(edge: Arc<Edge>) -> Router {
     Router::new()
         .fallback(serve)
-        .layer(axum::middleware::from_fn(measure::failed))
+        .layer(axum::middleware::from_fn(measure::timed))
         .with_state(edge)
 }
 

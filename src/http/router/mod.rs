@@ -229,7 +229,7 @@ pub fn router(api: Arc<Api>, publisher: Arc<Publisher>) -> Router {
         .route("/ui/", page(ui))
         .method_not_allowed_fallback(wrong_method)
         .fallback(no_route::nothing_here)
-        .layer(axum::middleware::from_fn(measure::failed))
+        .layer(axum::middleware::from_fn(measure::timed))
         .with_state(RouterState { api, publisher })
 }
 

@@ -1,69 +1,27 @@
 //! Metrics gathered in intervals, as Nomad's `/v1/metrics` shows them without a `format`.
+//!
+//! Each series has a cell with a lock of its own ([`series`]), for many threads record at once; an
+//! interval ends for one after the other. It knows no metric by name and no reader.
+
+mod report;
+mod series;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use metrics::{Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn};
-use metrics::{Key, KeyName, Metadata, SharedString, Unit};
-use metrics_util::registry::{Registry, Storage};
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Metadata, SharedString, Unit};
+use metrics_util::registry::Registry;
 use parking_lot::Mutex;
-use serde::Serialize;
 
+use self::report::{GaugeLevel, Sampled};
+use self::series::{Aggregate, AggregateCell, RunningAggregate, SummaryStorage};
 use super::TelemetryOptions;
+
+pub use self::report::SummaryReport;
 
 /// A metric's name and its labels, ordered.
 type Id = (String, BTreeMap<String, String>);
-
-/// What an interval holds of one counter or sample.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Aggregate {
-    count: u64,
-    sum: f64,
-    squares: f64,
-    min: f64,
-    max: f64,
-}
-
-impl Aggregate {
-    fn add(&mut self, value: f64) {
-        (self.min, self.max) = match self.count {
-            0 => (value, value),
-            _ => (self.min.min(value), self.max.max(value)),
-        };
-        self.count += 1;
-        self.sum += value;
-        self.squares += value * value;
-    }
-
-    fn merge(&mut self, other: &Self) {
-        (self.min, self.max) = match self.count {
-            0 => (other.min, other.max),
-            _ => (self.min.min(other.min), self.max.max(other.max)),
-        };
-        self.count += other.count;
-        self.sum += other.sum;
-        self.squares += other.squares;
-    }
-
-    fn mean(&self) -> f64 {
-        if self.count == 0 {
-            0.0
-        } else {
-            self.sum / self.count as f64
-        }
-    }
-
-    /// The sample standard deviation, 0 for fewer than two values.
-    fn deviation(&self) -> f64 {
-        if self.count < 2 {
-            return 0.0;
-        }
-        let n = self.count as f64;
-        ((n * self.squares - self.sum * self.sum).max(0.0) / (n * (n - 1.0))).sqrt()
-    }
-}
 
 /// What a whole interval held.
 #[derive(Clone, Debug, Default)]
@@ -71,65 +29,6 @@ struct Interval {
     started: jiff::Timestamp,
     counters: BTreeMap<Id, Aggregate>,
     samples: BTreeMap<Id, Aggregate>,
-}
-
-/// What a counter or sample gathers in the running interval.
-#[derive(Debug, Default)]
-struct Gathering {
-    aggregate: Aggregate,
-    /// The most that an absolute counter was.
-    absolute: Option<u64>,
-    /// Intervals in which nothing was recorded, since something was.
-    idle: u64,
-}
-
-impl Gathering {
-    /// Ends the interval: what it held.
-    fn end(&mut self) -> Aggregate {
-        let ended = std::mem::take(&mut self.aggregate);
-        self.idle = if ended.count == 0 { self.idle + 1 } else { 0 };
-        ended
-    }
-}
-
-/// A counter or a sample: each has a lock of its own, for many threads record at once.
-#[derive(Debug, Default)]
-struct Cell(Mutex<Gathering>);
-
-/// A level.
-#[derive(Debug)]
-struct LevelCell {
-    /// The interval in which it was last set beside it; none before it is.
-    level: Mutex<Option<(f64, u64)>>,
-    ended: Arc<AtomicU64>,
-}
-
-/// Makes the cells of new series; each level's cell reads in which interval it is set.
-#[derive(Default)]
-struct Cells {
-    /// Intervals that have ended.
-    ended: Arc<AtomicU64>,
-}
-
-impl Storage<Key> for Cells {
-    type Counter = Arc<Cell>;
-    type Gauge = Arc<LevelCell>;
-    type Histogram = Arc<Cell>;
-
-    fn counter(&self, _: &Key) -> Self::Counter {
-        Arc::default()
-    }
-
-    fn gauge(&self, _: &Key) -> Self::Gauge {
-        Arc::new(LevelCell {
-            level: Mutex::default(),
-            ended: Arc::clone(&self.ended),
-        })
-    }
-
-    fn histogram(&self, _: &Key) -> Self::Histogram {
-        Arc::default()
-    }
 }
 
 struct SummaryState {
@@ -141,11 +40,11 @@ struct SummaryState {
 /// All metrics of the process, by interval.
 pub struct Summary {
     interval: Duration,
-    /// Intervals after which a level that is no longer set is forgotten, and the room of a series
-    /// in which nothing is recorded.
+    /// Intervals after which a level that is no longer set is forgotten, and so is a series in
+    /// which nothing is recorded.
     kept: u64,
     host: Option<String>,
-    series: Registry<Key, Cells>,
+    series: Registry<Key, SummaryStorage>,
     state: Mutex<SummaryState>,
 }
 
@@ -158,7 +57,7 @@ impl Summary {
             interval,
             kept: u64::try_from(kept).unwrap_or(u64::MAX).max(1),
             host: options.host.clone(),
-            series: Registry::new(Cells::default()),
+            series: Registry::new(SummaryStorage),
             state: Mutex::new(SummaryState {
                 started: jiff::Timestamp::now(),
                 whole: None,
@@ -170,19 +69,14 @@ impl Summary {
     pub fn rotate(&self) {
         let mut state = self.state.lock();
         let started = std::mem::replace(&mut state.started, jiff::Timestamp::now());
-        state.whole = Some(self.gathered(started, Gathering::end));
-        let ended = self.series.storage().ended.fetch_add(1, Ordering::Relaxed) + 1;
-        let oldest = ended.saturating_sub(self.kept);
+        state.whole = Some(self.gathered(started, RunningAggregate::end));
         // Who has one at hand is about to record in it. No more can be handed out meanwhile.
         self.series.retain_gauges(|_, cell| {
-            let is_set = |(_, set_in)| set_in >= oldest;
-            Arc::strong_count(cell) > 1 || cell.level.lock().is_some_and(is_set)
+            cell.end();
+            Arc::strong_count(cell) > 1 || cell.is_set(self.kept)
         });
-        let is_live = |cell: &Arc<Cell>| {
-            let gathering = cell.0.lock();
-            let idle = gathering.idle >= self.kept && gathering.absolute.is_none();
-            Arc::strong_count(cell) > 1 || !idle || gathering.aggregate.count > 0
-        };
+        let is_live =
+            |cell: &Arc<AggregateCell>| Arc::strong_count(cell) > 1 || cell.is_live(self.kept);
         self.series.retain_counters(|_, cell| is_live(cell));
         self.series.retain_histograms(|_, cell| is_live(cell));
     }
@@ -206,7 +100,7 @@ impl Summary {
         };
         let mut levels = BTreeMap::new();
         self.series.visit_gauges(|key, level| {
-            if let Some((value, _)) = *level.level.lock() {
+            if let Some((value, _)) = *level.0.lock() {
                 levels.insert(self.id(key), value);
             }
         });
@@ -231,13 +125,13 @@ impl Summary {
     fn gathered(
         &self,
         started: jiff::Timestamp,
-        read: impl Fn(&mut Gathering) -> Aggregate,
+        read: impl Fn(&mut RunningAggregate) -> Aggregate,
     ) -> Interval {
         let mut interval = Interval {
             started,
             ..Interval::default()
         };
-        let gather = |into: &mut BTreeMap<Id, Aggregate>, key: &Key, cell: &Cell| {
+        let gather = |into: &mut BTreeMap<Id, Aggregate>, key: &Key, cell: &AggregateCell| {
             let aggregate = read(&mut cell.0.lock());
             if aggregate.count > 0 {
                 into.entry(self.id(key)).or_default().merge(&aggregate);
@@ -256,73 +150,6 @@ impl Summary {
         let labels = key.labels();
         let labels = labels.map(|label| (label.key().to_owned(), label.value().to_owned()));
         (key.name().to_owned(), labels.chain(host).collect())
-    }
-}
-
-/// The body of `/v1/metrics`.
-#[derive(Clone, Debug, Default, Serialize)]
-#[serde(rename_all = "PascalCase")]
-pub struct SummaryReport {
-    /// Counters of the interval.
-    pub counters: Vec<Sampled>,
-    /// Levels as they stand.
-    pub gauges: Vec<GaugeLevel>,
-    /// Always empty, as in Nomad.
-    pub points: Vec<()>,
-    /// Always empty: drover's gauges are 64-bit.
-    pub precision_gauges: Vec<()>,
-    /// Timings and sizes of the interval.
-    pub samples: Vec<Sampled>,
-    /// When the interval began.
-    pub timestamp: String,
-}
-
-/// A counter or sample over one interval.
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "PascalCase")]
-pub struct Sampled {
-    count: u64,
-    labels: BTreeMap<String, String>,
-    max: f64,
-    mean: f64,
-    min: f64,
-    name: String,
-    rate: f64,
-    stddev: f64,
-    sum: f64,
-}
-
-impl Sampled {
-    fn new((name, labels): &Id, a: &Aggregate, seconds: f64) -> Self {
-        Self {
-            count: a.count,
-            labels: labels.clone(),
-            max: a.max,
-            mean: a.mean(),
-            min: a.min,
-            name: name.clone(),
-            rate: a.sum / seconds,
-            stddev: a.deviation(),
-            sum: a.sum,
-        }
-    }
-}
-
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "PascalCase")]
-pub struct GaugeLevel {
-    labels: BTreeMap<String, String>,
-    name: String,
-    value: f64,
-}
-
-impl GaugeLevel {
-    fn new((name, labels): &Id, value: f64) -> Self {
-        Self {
-            labels: labels.clone(),
-            name: name.clone(),
-            value,
-        }
     }
 }
 
@@ -347,51 +174,6 @@ impl metrics::Recorder for Recorder {
     fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
         let series = &self.0.series;
         series.get_or_create_histogram(key, |cell| Histogram::from_arc(Arc::clone(cell)))
-    }
-}
-
-impl CounterFn for Cell {
-    fn increment(&self, value: u64) {
-        self.0.lock().aggregate.add(value as f64);
-    }
-
-    fn absolute(&self, value: u64) {
-        let mut gathering = self.0.lock();
-        // What was counted before the first look is of no interval. Of two who look at once the
-        // later one may have seen less.
-        let before = gathering.absolute.unwrap_or(value);
-        gathering.absolute = Some(before.max(value));
-        if value > before {
-            gathering.aggregate.add((value - before) as f64);
-        }
-    }
-}
-
-impl LevelCell {
-    fn change(&self, change: impl FnOnce(f64) -> f64) {
-        let mut level = self.level.lock();
-        let before = level.map_or(0.0, |(value, _)| value);
-        *level = Some((change(before), self.ended.load(Ordering::Relaxed)));
-    }
-}
-
-impl GaugeFn for LevelCell {
-    fn increment(&self, value: f64) {
-        self.change(|level| level + value);
-    }
-
-    fn decrement(&self, value: f64) {
-        self.change(|level| level - value);
-    }
-
-    fn set(&self, value: f64) {
-        self.change(|_| value);
-    }
-}
-
-impl HistogramFn for Cell {
-    fn record(&self, value: f64) {
-        self.0.lock().aggregate.add(value);
     }
 }
 
