@@ -221,11 +221,11 @@ impl Worker {
                 session.publish(&batch)?;
                 stated = Instant::now();
             }
+            let messages = batch.messages.len() as u64;
+            self.shared.count(messages, batch.oversized);
             self.shared.with(|state| {
                 state.published = Some(batch.last);
-                state.messages += batch.messages.len() as u64;
                 state.batches += u64::from(!silent);
-                state.oversized += batch.oversized;
                 state.missed += batch.missed;
                 if !silent {
                     state.set_connected();

@@ -94,6 +94,7 @@ impl PublisherStatus {
             configured: config.max_message_bytes,
             ..PublisherState::default()
         };
+        report_published(0, 0);
         Self {
             state: Mutex::new(state),
             bell: Condvar::new(),
@@ -103,6 +104,14 @@ impl PublisherStatus {
 
     pub(super) fn with<T>(&self, f: impl FnOnce(&mut PublisherState) -> T) -> T {
         f(&mut self.state.lock())
+    }
+
+    /// A batch of so many messages was published; so many of its events are markers.
+    pub(super) fn count(&self, messages: u64, oversized: u64) {
+        report_published(messages, oversized);
+        let mut state = self.state.lock();
+        state.messages += messages;
+        state.oversized += oversized;
     }
 
     pub(super) fn is_stopped(&self) -> bool {
@@ -142,6 +151,12 @@ impl PublisherStatus {
             self.bell.wait_until(&mut state, end);
         }
     }
+}
+
+/// Adds to the process's totals: unlike the state's, they go on when this server leads again.
+fn report_published(messages: u64, oversized: u64) {
+    counter!("drover.publisher.messages_total").increment(messages);
+    counter!("drover.publisher.oversized_total").increment(oversized);
 }
 
 /// How far behind the publisher is.
@@ -208,8 +223,6 @@ impl PublisherStatus {
         gauge!("drover.publisher.lag_seconds").set(lag.age.as_secs_f64());
         gauge!("drover.publisher.published_index").set(published as f64);
         gauge!("drover.publisher.connected").set(f64::from(u8::from(state.connected)));
-        counter!("drover.publisher.messages_total").absolute(state.messages);
-        counter!("drover.publisher.oversized_total").absolute(state.oversized);
         StatusSnapshot {
             lag,
             state,
@@ -270,6 +283,7 @@ fn age(log: &LogEngine, published: u64, applied: u64, now: i64) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::{TelemetryOptions, build};
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -322,6 +336,29 @@ mod tests {
         assert!(seen(Some(1), 1_000, 1, 99).lags(&config, false));
         assert!(seen(Some(1), 500, 1, 99).lags(&config, true));
         assert!(!seen(Some(1), 499, 1, 99).lags(&config, true));
+    }
+
+    #[test]
+    fn what_was_published_counts_on_when_the_server_leads_again() {
+        let (telemetry, recorder) = build(&TelemetryOptions::default());
+        let total = |name: &str| {
+            let (page, name) = (telemetry.prometheus(), format!("drover_publisher_{name} "));
+            let value = page.lines().find_map(|line| line.strip_prefix(&*name));
+            value.map(str::to_owned)
+        };
+        metrics::with_local_recorder(&recorder, || {
+            let first = PublisherStatus::new(&KafkaConfig::default());
+            assert_eq!(total("oversized_total").as_deref(), Some("0"));
+            first.count(1_000, 3);
+            let again = PublisherStatus::new(&KafkaConfig::default());
+            again.count(5, 1);
+            assert_eq!(
+                again.with(|state| (state.messages, state.oversized)),
+                (5, 1)
+            );
+        });
+        assert_eq!(total("messages_total").as_deref(), Some("1005"));
+        assert_eq!(total("oversized_total").as_deref(), Some("4"));
     }
 
     #[test]
