@@ -53,7 +53,11 @@ async fn ensure(server: &Arc<Server>, offered: &mut Offered, term: u64) -> Resul
             .map_err(failed);
     }
     let submit = |command: UpsertRootKey| server.submit(command, server.origin("keyring"));
-    offer(&server.keyring, offered, (known, term), submit).await
+    let done = offer(&server.keyring, offered, known, term, submit).await;
+    if let (Err(_), Some(leads)) = (&done, *server.proposer.ready().borrow()) {
+        offered.extend_to(leads);
+    }
+    done
 }
 
 /// Offers a key where the tables know the ids `known`: the one that was offered before, else a new
@@ -61,13 +65,15 @@ async fn ensure(server: &Arc<Server>, offered: &mut Offered, term: u64) -> Resul
 async fn offer<F>(
     keyring: &Arc<Keyring>,
     offered: &mut Offered,
-    (known, term): (Vec<String>, u64),
+    known: Vec<String>,
+    term: u64,
     submit: impl FnOnce(UpsertRootKey) -> F,
 ) -> Result<(), Refusal>
 where
     F: Future<Output = Result<Committed, Refusal>>,
 {
-    let (store, mut taken) = (Arc::clone(keyring), std::mem::take(offered));
+    // A copy: were the attempt to panic, the key of those before it would still be known.
+    let (store, mut taken) = (Arc::clone(keyring), offered.clone());
     let (taken, key) = tokio::task::spawn_blocking(move || {
         let key = taken.key(&store, &known, term);
         (taken, key)
@@ -94,9 +100,9 @@ fn failed(error: KeyringError) -> Refusal {
 
 /// The key that was made and is offered until it is the active one: a refused or unanswered event
 /// is tried again with the same key, so that its file is the only one.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Offered {
-    /// Its id, and the term in which it was offered last.
+    /// Its id, and the last term in which its event may have been proposed.
     key: Option<(String, u64)>,
 }
 
@@ -122,8 +128,15 @@ impl Offered {
         Ok(key)
     }
 
+    /// The attempt failed while this server leads in this term: its event may have waited for that.
+    fn extend_to(&mut self, leads: u64) {
+        if let Some((_, term)) = &mut self.key {
+            *term = leads.max(*term);
+        }
+    }
+
     /// There is an active key. What was offered and never became one goes with its file; in the
-    /// term in which it was offered its event may still come.
+    /// last term in which it may have been proposed its event may still come.
     fn reconcile(
         &mut self,
         keyring: &Keyring,
@@ -215,7 +228,7 @@ mod tests {
                 ids.push(command.key.key_id);
                 async { Err::<Committed, _>(Refusal::internal("nobody leads")) }
             };
-            let refused = offer(&keyring, &mut offered, (known.clone(), 1), refuses).await;
+            let refused = offer(&keyring, &mut offered, known.clone(), 1, refuses).await;
             assert!(refused.is_err());
         }
         assert_eq!(files(dir.path()).len(), 1, "{ids:?}");
@@ -229,7 +242,7 @@ mod tests {
                 is_written: true,
             })
         };
-        offer(&keyring, &mut offered, (known, 1), accepts)
+        offer(&keyring, &mut offered, known, 1, accepts)
             .await
             .unwrap();
         assert_eq!(files(dir.path()), ids[..1]);
@@ -253,12 +266,16 @@ mod tests {
         );
         offered.reconcile(&keyring, &known, 4).unwrap();
         assert_eq!(files(dir.path()).len(), 2, "its event may still come");
-        offered.reconcile(&keyring, &known, 5).unwrap();
+        // It waited for the next term, and had no answer there either.
+        offered.extend_to(6);
+        offered.reconcile(&keyring, &known, 6).unwrap();
+        assert_eq!(files(dir.path()).len(), 2, "its event may still come");
+        offered.reconcile(&keyring, &known, 7).unwrap();
         assert_eq!(files(dir.path()), [other.id()]);
         // One that the tables know stays, whatever became of the answer.
-        let mine = offered.key(&keyring, &known, 5).unwrap();
+        let mine = offered.key(&keyring, &known, 7).unwrap();
         let known = [other.id().to_owned(), mine.id().to_owned()];
-        offered.reconcile(&keyring, &known, 6).unwrap();
+        offered.reconcile(&keyring, &known, 8).unwrap();
         assert_eq!(files(dir.path()).len(), 2);
     }
 }
