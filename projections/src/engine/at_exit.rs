@@ -5,15 +5,14 @@
 //! would then run under them, and the next lock one of them takes aborts the process ("pthread
 //! lock: Invalid argument"): it would end with a signal although all is well. So none of them run.
 //!
-//! It knows of no database what it is for.
+//! It is an effect on the whole process, and the only one that this crate has.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Once;
 
 /// Has the process end without destructors of statics, with the status that it ends with. To be
-/// called before a database is opened, once its options are there and so RocksDB's statics: what is
-/// registered last comes first.
-pub(crate) fn without_destructors() {
+/// called once there are options, and so RocksDB's statics: what is registered last comes first.
+pub(crate) fn skip_destructors() {
     static REGISTERED: Once = Once::new();
     REGISTERED.call_once(register);
 }
@@ -40,7 +39,7 @@ fn register() {
 #[cfg(not(target_env = "gnu"))]
 fn register() {}
 
-#[cfg(test)]
+#[cfg(all(test, target_env = "gnu"))]
 mod tests {
     use std::process::Command;
 

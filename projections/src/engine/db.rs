@@ -146,7 +146,7 @@ impl DatabaseOptions {
     }
 
     fn database(&self) -> rocksdb::Options {
-        let mut options = rocksdb::Options::default();
+        let mut options = options();
         options.create_if_missing(true);
         options.create_missing_column_families(true);
         options.set_atomic_flush(true);
@@ -232,6 +232,14 @@ pub fn damage_mark(database: &Path) -> PathBuf {
 /// A forward or backward walk over one family.
 pub(crate) type RawCursor<'a> = DBRawIterator<'a>;
 
+/// Options to open a database with; whoever opens one has them from here, for with them the process
+/// may end under threads that use it.
+pub(crate) fn options() -> rocksdb::Options {
+    let options = rocksdb::Options::default();
+    at_exit::skip_destructors();
+    options
+}
+
 impl Database {
     pub(crate) fn open(path: &Path, options: &DatabaseOptions) -> Result<Arc<Self>, StorageError> {
         let cache = Cache::new_lru_cache(options.block_cache);
@@ -251,7 +259,6 @@ impl Database {
         });
         let unused = ColumnFamilyDescriptor::new("default", DatabaseOptions::unused(&cache));
         let families = families.into_iter().chain([unused]);
-        at_exit::without_destructors();
         let db = DB::open_cf_descriptors(&whole, path, families).map_err(|source| {
             StorageError::Open {
                 path: path.to_owned(),

@@ -5,8 +5,7 @@ use std::path::Path;
 
 use rocksdb::{DB, Direction, IteratorMode};
 
-use crate::engine::at_exit;
-use crate::engine::db::{Family, damage_mark};
+use crate::engine::db::{Family, damage_mark, options};
 use crate::engine::error::StorageError;
 use crate::engine::outcome::Rejection;
 use crate::engine::outcome::outcome_key;
@@ -33,10 +32,8 @@ pub fn rejected_events(path: &Path) -> Result<Option<RejectedEvents>, StorageErr
     if !path.join("CURRENT").exists() || damage_mark(path).exists() {
         return Ok(None);
     }
-    let options = rocksdb::Options::default();
     let name = Family::Meta.name();
-    at_exit::without_destructors();
-    let db = DB::open_cf_for_read_only(&options, path, ["default", name], false);
+    let db = DB::open_cf_for_read_only(&options(), path, ["default", name], false);
     let db = db.map_err(|source| StorageError::Open {
         path: path.to_owned(),
         source,

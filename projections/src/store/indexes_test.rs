@@ -37,7 +37,7 @@ impl<T: Table> GuardedEntry for Change<T> {
         Ctx {
             index: self.index,
             term: 1,
-            time: self.index.cast_signed() * 1_000,
+            time: 0, // that of the event before
             id: EventId::ZERO,
             kind: EventKind::ClusterIdSet,
         }
