@@ -33,11 +33,11 @@ mod tests {
     /// A setting, and what gives it another value than that of [`usual`].
     type Change = (&'static str, fn(&mut Config));
 
-    const LONG: Duration = Duration::from_secs(1_234);
+    const ANOTHER: Duration = Duration::from_secs(1_234);
 
     const OF_CLIENTS: &[Change] = &[
         ("client.meta", |c| drop(c.client.meta.remove("a"))),
-        ("client.gc_interval", |c| c.client.gc_interval = LONG),
+        ("client.gc_interval", |c| c.client.gc_interval = ANOTHER),
         ("client.gc_parallel_destroys", |c| {
             c.client.gc_parallel_destroys = 77;
         }),
@@ -49,7 +49,7 @@ mod tests {
         }),
         ("client.gc_max_allocs", |c| c.client.gc_max_allocs = 777),
         ("client.max_kill_timeout", |c| {
-            c.client.max_kill_timeout = LONG;
+            c.client.max_kill_timeout = ANOTHER;
         }),
         ("client.disable_remote_exec", |c| {
             c.client.disable_remote_exec ^= true;
@@ -97,17 +97,17 @@ mod tests {
     ];
 
     const OF_ACL: &[Change] = &[
-        ("acl.token_ttl", |c| c.acl.token_ttl = LONG),
-        ("acl.policy_ttl", |c| c.acl.policy_ttl = LONG),
-        ("acl.role_ttl", |c| c.acl.role_ttl = LONG),
+        ("acl.token_ttl", |c| c.acl.token_ttl = ANOTHER),
+        ("acl.policy_ttl", |c| c.acl.policy_ttl = ANOTHER),
+        ("acl.role_ttl", |c| c.acl.role_ttl = ANOTHER),
         ("acl.replication_token", |c| {
             c.acl.replication_token.0 = "t".into();
         }),
         ("acl.token_min_expiration_ttl", |c| {
-            c.acl.token_min_expiration_ttl = LONG;
+            c.acl.token_min_expiration_ttl = ANOTHER;
         }),
         ("acl.token_max_expiration_ttl", |c| {
-            c.acl.token_max_expiration_ttl = LONG;
+            c.acl.token_max_expiration_ttl = ANOTHER;
         }),
     ];
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use drover_testkit::{eventually, eventually_async};
+use drover_testkit::{LONG, eventually, eventually_async};
 use serde_json::{Value, json};
 
 use super::harness::Harness;
@@ -12,7 +12,6 @@ use crate::commands::cluster::RecordDigests;
 use crate::history::rebuild::{DigestCheck, OnlineSettings};
 use crate::server::Agreed;
 
-const LONG: Duration = Duration::from_secs(120);
 const REBUILD: &str = "/v1/operator/projections/rebuild";
 const VERIFY: &str = "/v1/operator/projections/verify";
 

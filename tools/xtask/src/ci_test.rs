@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::rocksdb_test::program;
+use crate::testing::program;
 
 #[test]
 fn whatever_must_hold_is_run_and_nothing_of_it_may_be_skipped() {

@@ -1,7 +1,6 @@
 //! Habits: tests that wait for conditions in places of their own, numbers and words that have
 //! names, answers that have types, and no second copy of what the language has.
 
-use crate::test_habits;
 use crate::tidy::Measured;
 use crate::tree::File;
 use crate::vocabulary;
@@ -110,6 +109,12 @@ const LEFT_TO_OTHERS: &[LeftToOthers] = &[
         ],
         why: "families are looked up by name once, when the database is opened: Database::family",
     },
+    LeftToOthers {
+        within: "projections/src/",
+        words: &["rocksdb::Options::default("],
+        but: &["projections/src/engine/db.rs"],
+        why: "options of a database are those of engine/db.rs, with which a process may end",
+    },
 ];
 
 /// What is counted on the command line, where the number may be one.
@@ -147,15 +152,8 @@ const DURATIONS: &[&str] = &[
 /// Measures one Rust file, given its lines without comments and strings, and which are tests.
 pub(crate) fn check(file: &File, lines: &[&str], test: &[bool], measured: &mut Measured) {
     let tested = |number: usize| test[number] || file.is_test();
-    let mut count = |measure: &str, found: usize| {
-        if found > 0 {
-            let place = (measure.to_owned(), file.path.clone());
-            measured.excess.insert(place, found);
-        }
-    };
-    test_habits::check(file, lines, tested, &mut count);
     if file.path.starts_with("src/") {
-        count("bare-numbers", bare_numbers(lines, tested));
+        measured.count("bare-numbers", file, bare_numbers(lines, tested));
     }
     if file.path.starts_with("src/cli/") {
         let raw = file.text.lines().zip(lines).enumerate();
@@ -319,32 +317,17 @@ fn needless(line: &str) -> Option<&str> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
     use crate::lexer;
-    use crate::ratchet::Excess;
+    use crate::testing;
 
     fn measure(path: &str, text: &str) -> Measured {
-        let file = File {
-            path: path.to_owned(),
-            text: text.to_owned(),
-        };
-        let mut measured = Measured {
-            excess: Excess::new(),
-            problems: Vec::new(),
-            notes: Vec::new(),
-        };
-        let blanked = lexer::blank(text);
-        let lines: Vec<&str> = blanked.lines().collect();
-        let test = lexer::test_lines(&lines);
-        check(&file, &lines, &test, &mut measured);
-        measured
+        testing::measure(check, path, text)
     }
 
-    pub(crate) fn count(measure_of: &str, path: &str, text: &str) -> usize {
-        let excess = measure(path, text).excess;
-        let found = excess.get(&(measure_of.to_owned(), path.to_owned()));
-        found.copied().unwrap_or(0)
+    fn count(measure: &str, path: &str, text: &str) -> usize {
+        testing::count(check, measure, path, text)
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::rocksdb_test::program;
+use crate::testing::program;
 
 /// What is on every Debian, and does nothing outside of the directory.
 const ESSENTIAL: [&str; 9] = [

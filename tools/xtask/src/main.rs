@@ -27,6 +27,8 @@ mod settings;
 #[cfg(test)]
 mod suite_test;
 mod test_habits;
+#[cfg(test)]
+mod testing;
 mod tidy;
 mod tree;
 mod vocabulary;

@@ -4,18 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// A program that does this and nothing else. A process of its own writes it: what is open for
-/// writing here may be so in whatever another thread starts, and cannot be run as long.
-pub(crate) fn program(dir: &Path, name: &str, does: &str) {
-    let mut writes = Command::new("/bin/sh");
-    writes.args([
-        "-c",
-        "printf '#!/bin/sh\\n%s\\n' \"$2\" >\"$1\" && chmod 755 \"$1\"",
-        "sh",
-    ]);
-    writes.arg(dir.join(name)).arg(does);
-    assert!(writes.status().unwrap().success(), "{name}");
-}
+use crate::testing::program;
 
 /// Runs the script in a directory of its own: whether it succeeds, what it says, and whether there
 /// is anything in the cache.

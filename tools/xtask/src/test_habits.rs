@@ -1,35 +1,33 @@
 //! What tests do not do: wait for a time, look at a clock, share a port or a directory.
 
+use crate::tidy::Measured;
 use crate::tree::File;
 
 /// Counts such places in one file, given its lines without comments and strings, and which of them
 /// are tests.
-pub(crate) fn check(
-    file: &File,
-    lines: &[&str],
-    tested: impl Fn(usize) -> bool + Copy,
-    count: &mut impl FnMut(&str, usize),
-) {
+pub(crate) fn check(file: &File, lines: &[&str], test: &[bool], measured: &mut Measured) {
     // The test kit waits on behalf of all tests, and the task runner looks for these words.
-    if !file.path.starts_with("tools/") {
-        let sleeps = lines.iter().enumerate();
-        let sleeps = sleeps.filter(|(n, line)| tested(*n) && line.contains("sleep("));
-        count("test-sleeps", sleeps.count());
-        // In a simulation time stands still while any thread runs.
-        let spins = lines
-            .iter()
-            .enumerate()
-            .filter(|_| !file.path.starts_with("tests/sim/"));
-        let spins =
-            spins.filter(|(n, line)| tested(*n) && (spins_on(line) || only_turns(lines, *n)));
-        count("test-spins", spins.count());
-        let spans = spans(lines, tested);
-        let hasty = (0..lines.len()).filter(|n| tested(*n) && hasty(lines, *n, &spans));
-        count("test-clocks", hasty.count());
-        let raw = file.text.lines().enumerate();
-        let shared = raw.filter(|(n, line)| tested(*n) && shared_place(line));
-        count("test-places", shared.count());
+    if file.path.starts_with("tools/") {
+        return;
     }
+    let tested = |number: usize| test[number] || file.is_test();
+    let of_tests = || {
+        let lines = lines.iter().enumerate();
+        lines.filter(|(number, _)| tested(*number))
+    };
+    let sleeps = of_tests().filter(|(_, line)| line.contains("sleep("));
+    measured.count("test-sleeps", file, sleeps.count());
+    // In a simulation time stands still while any thread runs.
+    let spins = of_tests().filter(|_| !file.path.starts_with("tests/sim/"));
+    let spins = spins.filter(|(number, line)| spins_on(line) || only_turns(lines, *number));
+    measured.count("test-spins", file, spins.count());
+    let spans = spans(of_tests().map(|(_, line)| *line));
+    let hasty =
+        of_tests().filter(|(number, _)| hasty(lines, *number, &spans) || is_own(lines[*number]));
+    measured.count("test-clocks", file, hasty.count());
+    let raw = file.text.lines().enumerate();
+    let shared = raw.filter(|(number, line)| tested(*number) && shared_place(line));
+    measured.count("test-places", file, shared.count());
 }
 
 /// Looks again at once, on a processor that another thread may need for what is waited for.
@@ -46,10 +44,9 @@ fn only_turns(lines: &[&str], number: usize) -> bool {
     begins && lines[number].trim_start().starts_with("turns(")
 }
 
-/// What tests call the time that something took.
-fn spans<'a>(lines: &[&'a str], tested: impl Fn(usize) -> bool) -> Vec<&'a str> {
-    let lines = lines.iter().enumerate().filter(|(n, _)| tested(*n));
-    let taken = lines.filter_map(|(_, line)| {
+/// What these lines call the time that something took.
+fn spans<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let taken = lines.filter_map(|line| {
         let (_, bound) = line.split_once("let ")?;
         let (name, value) = bound.split_once(" = ")?;
         value.ends_with(".elapsed();").then_some(name)
@@ -84,6 +81,11 @@ fn is_generous(text: &str) -> bool {
     is_whole && name.rsplit("::").next() == Some("LONG")
 }
 
+/// A bound by the name of the generous one, which may be any.
+fn is_own(line: &str) -> bool {
+    line.contains("const LONG:")
+}
+
 /// A port or a directory that a test shares with whatever else runs.
 fn shared_place(line: &str) -> bool {
     let directory = line.contains("\"/tmp") || line.contains("temp_dir()");
@@ -98,7 +100,12 @@ fn shared_place(line: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use crate::habits::tests::count;
+    use super::check;
+    use crate::testing;
+
+    fn count(measure: &str, path: &str, text: &str) -> usize {
+        testing::count(check, measure, path, text)
+    }
 
     #[test]
     fn sim_06_tests_share_no_place_and_do_not_sleep() {
@@ -147,6 +154,7 @@ mod tests {
             "assert!(begun.elapsed() < LONG / 10);",
             "assert!(\n        begun.elapsed() < SOON,\n        \"took long\"\n    );",
             "let took = begun.elapsed();\n    assert!(took < SOON);",
+            "const LONG: Duration = Duration::from_secs(2);",
         ] {
             assert_eq!(count("test-clocks", "src/a.rs", &test(line)), 1, "{line}");
             assert_eq!(count("test-clocks", "tests/a.rs", line), 1, "{line}");

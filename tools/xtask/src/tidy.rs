@@ -13,6 +13,7 @@ use crate::lexer;
 use crate::ratchet::{self, Excess};
 use crate::repeats;
 use crate::settings;
+use crate::test_habits;
 use crate::tree::{self, File};
 
 /// Most lines of a file, inline tests not counted.
@@ -83,6 +84,16 @@ pub(crate) struct Measured {
     pub(crate) problems: Vec<String>,
     /// Things worth knowing.
     pub(crate) notes: Vec<String>,
+}
+
+impl Measured {
+    /// So many places in a file, none of which should be there.
+    pub(crate) fn count(&mut self, measure: &str, file: &File, found: usize) {
+        if found > 0 {
+            let place = (measure.to_owned(), file.path.clone());
+            self.excess.insert(place, found);
+        }
+    }
 }
 
 /// Checks the tree: problems, then notes.
@@ -250,6 +261,7 @@ fn rust(file: &File, measured: &mut Measured) -> usize {
         }
     }
     habits::check(file, &lines, &test, measured);
+    test_habits::check(file, &lines, &test, measured);
     repeats::check(file, &mut measured.problems);
     essay(file, &mut measured.problems);
     layers(file, &lines, &test, measured);
