@@ -1,9 +1,11 @@
 //! What is counted of calls: how many, by endpoint and kind, and how long they took.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Instant;
 
 use drover_telemetry::{labels, milliseconds};
+use metrics::Key;
 
 /// Methods that may hold a blocking query. How long one takes says nothing of the work for its
 /// caller, so it is left out of the time spent on callers; Nomad's histograms have it.
@@ -19,40 +21,52 @@ const BLOCKING_METHODS: [&str; 9] = [
     "TaskGroupHostVolumeClaim.List",
 ];
 
-/// Counts a call that is answered here, by its method's name, and measures how long it takes.
-/// `label` names the caller; it is called once there is an answer, for only then is the caller
-/// known for certain.
-pub(super) async fn timed<T>(
+/// What a method's calls are counted as: made once, when it is added.
+pub(super) struct MethodMetrics {
     name: &'static str,
-    call: impl Future<Output = T>,
-    label: impl FnOnce() -> Option<String>,
-) -> T {
-    let Some((endpoint, method)) = name.split_once('.') else {
-        return call.await;
-    };
-    let (endpoint, method) = (snake(endpoint), snake(method));
-    let kind = kind(&method);
-    metrics::counter!("nomad.nomad.rpc.request").increment(1);
-    let began = Instant::now();
-    let answer = call.await;
-    let label = label();
-    let served = labels::served(name, label.as_deref());
-    if !BLOCKING_METHODS.contains(&name) {
-        served.took(began.elapsed());
+    /// How many came, by endpoint and what they do.
+    calls: String,
+    /// How long they took.
+    took: Key,
+    may_block: bool,
+}
+
+impl MethodMetrics {
+    pub(super) fn new(name: &'static str) -> Self {
+        let (endpoint, method) = name.split_once('.').unwrap_or((name, ""));
+        let (endpoint, method) = (snake(endpoint), snake(method));
+        // Nomad's name for the endpoint of nodes in timings.
+        let resource = match &*endpoint {
+            "node" => "client",
+            other => other,
+        };
+        Self {
+            name,
+            calls: format!("nomad.nomad.rpc.{endpoint}.{}", kind(&method)),
+            took: labels::lasting(format!("nomad.nomad.{resource}.{method}"), Vec::new()),
+            may_block: BLOCKING_METHODS.contains(&name),
+        }
     }
-    labels::count(
-        &format!("nomad.nomad.rpc.{endpoint}.{kind}"),
-        label.as_deref(),
-    );
-    // Nomad's name for the endpoint of nodes in timings.
-    let resource = if endpoint == "node" {
-        "client"
-    } else {
-        &endpoint
-    };
-    let took = milliseconds(began.elapsed());
-    metrics::histogram!(format!("nomad.nomad.{resource}.{method}")).record(took);
-    answer
+
+    /// Counts a call that is answered here, and measures how long it takes. `label` names the
+    /// caller; it is called once there is an answer, for only then is the caller known for certain.
+    pub(super) async fn timed<T>(
+        self: Arc<Self>,
+        call: impl Future<Output = T>,
+        label: impl FnOnce() -> Option<String>,
+    ) -> T {
+        metrics::counter!("nomad.nomad.rpc.request").increment(1);
+        let began = Instant::now();
+        let answer = call.await;
+        let label = label();
+        let served = labels::served(self.name, label.as_deref());
+        if !self.may_block {
+            served.took(began.elapsed());
+        }
+        labels::count(&self.calls, label.as_deref());
+        labels::record(&self.took, milliseconds(began.elapsed()));
+        answer
+    }
 }
 
 /// What a method does: `read`, `list` or `write`.

@@ -11,7 +11,8 @@ use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use super::duplex::{Duplex, Keepalive};
-use super::{Rpc, Streaming, measure, wire};
+use super::measure::MethodMetrics;
+use super::{Rpc, Streaming, wire};
 use drover_error::{Code, Refusal};
 use drover_identity::Identity;
 use drover_keyring::Verified;
@@ -188,8 +189,8 @@ impl std::fmt::Display for Access {
 /// Handlers over a state `S` that all of them get.
 pub struct Service<S> {
     state: Arc<S>,
-    handlers: HashMap<&'static str, Handler<S>>,
-    openers: HashMap<&'static str, (Keepalive, Opener<S>)>,
+    handlers: HashMap<&'static str, (Arc<MethodMetrics>, Handler<S>)>,
+    openers: HashMap<&'static str, (Arc<MethodMetrics>, Keepalive, Opener<S>)>,
     doorman: Option<Doorman<S>>,
     labeller: Option<Labeller<S>>,
     finder: Option<Finder<S>>,
@@ -358,7 +359,8 @@ impl<S: Send + Sync + 'static> Service<S> {
                 },
             );
         self.accesses.insert(R::NAME, access);
-        let old = self.handlers.insert(R::NAME, handler);
+        let metrics = Arc::new(MethodMetrics::new(R::NAME));
+        let old = self.handlers.insert(R::NAME, (metrics, handler));
         debug_assert!(old.is_none(), "{} is there twice", R::NAME);
         self
     }
@@ -381,7 +383,9 @@ impl<S: Send + Sync + 'static> Service<S> {
             opened.boxed()
         });
         self.accesses.insert(R::NAME, access);
-        let old = self.openers.insert(R::NAME, (R::KEEPALIVE, opener));
+        let metrics = Arc::new(MethodMetrics::new(R::NAME));
+        let opener = (metrics, R::KEEPALIVE, opener);
+        let old = self.openers.insert(R::NAME, opener);
         debug_assert!(old.is_none(), "{} is there twice", R::NAME);
         self
     }
@@ -401,18 +405,18 @@ impl<S: Send + Sync + 'static> Dispatch for Service<S> {
         body: Bytes,
     ) -> BoxFuture<'static, Result<Bytes, Refusal>> {
         match self.handlers.get_key_value(name) {
-            Some((name, handler)) => {
+            Some((name, (metrics, handler))) => {
                 let (label, handler) = (self.labelled(&call), Arc::clone(handler));
                 let answer = move |state, call| handler(state, call, body);
                 let answer = self.admitted(name, call, answer);
-                measure::timed(name, answer, label).boxed()
+                Arc::clone(metrics).timed(answer, label).boxed()
             }
             None => std::future::ready(Err(unknown(name))).boxed(),
         }
     }
 
     fn streams(&self, name: &str) -> Option<Keepalive> {
-        self.openers.get(name).map(|(keepalive, _)| *keepalive)
+        self.openers.get(name).map(|(_, keepalive, _)| *keepalive)
     }
 
     fn open(
@@ -422,11 +426,11 @@ impl<S: Send + Sync + 'static> Dispatch for Service<S> {
         stream: Duplex,
     ) -> BoxFuture<'static, Result<(), Refusal>> {
         match self.openers.get_key_value(name) {
-            Some((name, (_, opener))) => {
+            Some((name, (metrics, _, opener))) => {
                 let (label, opener) = (self.labelled(&call), Arc::clone(opener));
                 let opened = move |state, call| opener(state, call, stream);
                 let opened = self.admitted(name, call, opened);
-                measure::timed(name, opened, label).boxed()
+                Arc::clone(metrics).timed(opened, label).boxed()
             }
             None => std::future::ready(Err(unknown(name))).boxed(),
         }

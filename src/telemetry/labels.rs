@@ -109,7 +109,8 @@ pub fn count(name: &str, label: Option<&str>) {
 }
 
 /// A key that recorders may keep without a copy of its texts: they take it at each look-up.
-fn lasting(name: impl Into<KeyName>, labels: Vec<Label>) -> Key {
+#[must_use]
+pub fn lasting(name: impl Into<KeyName>, labels: Vec<Label>) -> Key {
     Key::from_parts(name, labels).to_retained()
 }
 
@@ -117,6 +118,11 @@ fn lasting(name: impl Into<KeyName>, labels: Vec<Label>) -> Key {
 /// change.
 fn increment(key: &Key) {
     metrics::with_recorder(|recorder| recorder.register_counter(key, &METADATA)).increment(1);
+}
+
+/// Records a value of a series of samples.
+pub fn record(key: &Key, value: f64) {
+    metrics::with_recorder(|recorder| recorder.register_histogram(key, &METADATA)).record(value);
 }
 
 /// The name that a label of this key has in Prometheus' text form: other characters than letters
