@@ -10,6 +10,8 @@ mod changelog;
 mod ci_test;
 mod citations;
 mod deny;
+#[cfg(test)]
+mod env_test;
 mod glossary;
 mod graph;
 mod habits;
