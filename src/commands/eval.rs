@@ -152,9 +152,10 @@ impl Command for DeleteEvalsPage {
 
 /// The feature level that brought `EvalsDeleted.RowLimit`.
 const ROW_LIMIT_LEVEL: u32 = 6;
-/// What the look at one page's rows may cost: comparisons of strings of [`COST_BYTES`]. Apply,
-/// which looks again, does no more than that, and deletes at most [`DELETE_PAGE`] rows (EVAL-04).
-const PAGE_COST: u64 = 100_000;
+/// What the rows of one page may cost, in comparisons of strings of [`COST_BYTES`]: the look at each,
+/// and that those which match go. Apply, which looks again, does no more than that, and deletes at
+/// most [`DELETE_PAGE`] rows (EVAL-04).
+const PAGE_COST: u64 = 60_000;
 /// Bytes of a row that cost as much as one comparison.
 const COST_BYTES: u64 = 256;
 
@@ -162,10 +163,19 @@ const COST_BYTES: u64 = 256;
 /// out of their block, and decoded.
 const READ_BYTES: u64 = 128;
 
+/// What it costs that a row goes, however short it is.
+const DELETE_COST: u64 = 48;
+/// Bytes of a row that goes that cost as much as one comparison: history keeps them.
+const DELETE_BYTES: u64 = 64;
+
 /// What it costs to look at a row: to read it, and comparisons by how long it is.
-fn row_cost(eval: &Evaluation, steps: u32) -> u64 {
-    let bytes = encoded_len(eval) as u64;
+fn look_cost(bytes: u64, steps: u32) -> u64 {
     bytes / READ_BYTES + u64::from(steps.max(1)) * (1 + bytes / COST_BYTES)
+}
+
+/// What it costs that a row goes.
+fn delete_cost(bytes: u64) -> u64 {
+    DELETE_COST + bytes / DELETE_BYTES
 }
 
 /// How many rows a page looks at: as many as the filter and the rows that exist now allow, at least
@@ -186,16 +196,22 @@ fn page_rows(view: &View, filter: &str, page_token: &str) -> Result<u32, Refusal
     for eval in view.scan::<Evals>(scan) {
         let eval = eval?;
         let (matches, steps) = filter.matches_in_steps(&eval).map_err(wrong)?;
-        cost += row_cost(&eval, steps);
-        if cost > PAGE_COST && rows == 0 {
+        let bytes = encoded_len(&eval) as u64;
+        let look = look_cost(bytes, steps);
+        if look > PAGE_COST && rows == 0 {
             return Err(Refusal::by_rule(format!(
                 "failed to read filter expression: it is too costly for evaluation \"{}\" alone \
-                 ({cost} comparisons of {COST_BYTES} bytes, of at most {PAGE_COST}): delete that \
+                 ({look} comparisons of {COST_BYTES} bytes, of at most {PAGE_COST}): delete that \
                  one by its id, or use a shorter expression",
                 eval.id
             )));
         }
-        if cost > PAGE_COST {
+        cost += look;
+        if matches {
+            cost += delete_cost(bytes);
+        }
+        // The first one goes whatever it is: no page is without a row.
+        if cost > PAGE_COST && rows > 0 {
             break;
         }
         rows += 1;

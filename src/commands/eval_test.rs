@@ -241,7 +241,11 @@ fn eval_04_a_page_looks_at_as_many_rows_as_its_filter_and_they_allow() {
     assert_eq!(refused.0, Code::Refused);
     assert!(refused.1.contains(&id(1)), "{}", refused.1);
     assert!(refused.1.contains("too costly"), "{}", refused.1);
-    assert_eq!(row_limit(&world, any), page_and_end, "a short one may");
+    let beside = row_limit(&world, any);
+    assert!(
+        (2..page_and_end).contains(&beside),
+        "a short one may, and fewer go with it: {beside}"
+    );
     world.done(&put(&large));
     // However small the pages are, in the end everything is gone.
     let matches_all = format!("({costly}) or Status == \"complete\"");
@@ -262,6 +266,13 @@ fn eval_04_a_page_looks_at_as_many_rows_as_its_filter_and_they_allow() {
     assert!(pages > 10, "{pages}");
 }
 
+/// What it costs to look at a row, and that it goes where it matches.
+fn cost_of(row: &Evaluation, filter: &filter::Filter) -> u64 {
+    let (matches, steps) = filter.matches_in_steps(row).unwrap();
+    let bytes = encoded_len(row) as u64;
+    look_cost(bytes, steps) + u64::from(matches) * delete_cost(bytes)
+}
+
 #[test]
 fn eval_04_a_page_ends_where_its_cost_or_its_matches_do() {
     let mut world = World::new();
@@ -277,7 +288,7 @@ fn eval_04_a_page_ends_where_its_cost_or_its_matches_do() {
     let (mut rows, mut cost) = (0, 0);
     for row in world.view().scan::<Evals>(drover_projections::Scan::all()) {
         let row = row.unwrap();
-        cost += row_cost(&row, filter.matches_in_steps(&row).unwrap().1);
+        cost += cost_of(&row, &filter);
         if cost > PAGE_COST {
             break;
         }
@@ -325,7 +336,7 @@ fn fill(world: &mut World) {
 }
 
 /// The work of every apply, counted from what it did and not from what was decided: rows deleted,
-/// rows looked at, and what the look at them costs.
+/// rows looked at, and what both cost.
 #[test]
 fn eval_04_no_apply_does_more_than_a_page_may_cost() {
     let mut world = World::new();
@@ -358,8 +369,7 @@ fn eval_04_no_apply_does_more_than_a_page_may_cost() {
             assert!(rows.len() as u64 <= DELETE_SCAN_LIMIT);
             let mut cost = 0;
             for row in &rows {
-                let (_, steps) = filter.matches_in_steps(row).unwrap();
-                cost += row_cost(row, steps);
+                cost += cost_of(row, &filter);
             }
             assert!(
                 cost <= PAGE_COST,
