@@ -152,9 +152,9 @@ impl Command for DeleteEvalsPage {
 
 /// The feature level that brought `EvalsDeleted.RowLimit`.
 const ROW_LIMIT_LEVEL: u32 = 6;
-/// What the rows of one page may cost, in comparisons of strings of [`COST_BYTES`]: the look at each,
-/// and that those which match go. Apply, which looks again, does no more than that, and deletes at
-/// most [`DELETE_PAGE`] rows (EVAL-04).
+/// What the rows of one page may cost, in comparisons of strings of [`COST_BYTES`]: the look at
+/// each, and that those which match go. Apply, which looks again, does no more than that, and
+/// deletes at most [`DELETE_PAGE`] rows (EVAL-04).
 const PAGE_COST: u64 = 60_000;
 /// Bytes of a row that cost as much as one comparison.
 const COST_BYTES: u64 = 256;
