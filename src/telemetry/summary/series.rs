@@ -66,12 +66,6 @@ pub(super) struct RunningAggregate {
 }
 
 impl RunningAggregate {
-    /// Whether something was recorded in the last so many intervals, or in the running one. What
-    /// was counted before is still known to one that is absolute.
-    fn is_live(&self, intervals: u64) -> bool {
-        self.idle < intervals || self.absolute.is_some() || self.aggregate.count > 0
-    }
-
     /// Ends the interval: what it held.
     pub(super) fn end(&mut self) -> Aggregate {
         let ended = std::mem::take(&mut self.aggregate);
@@ -85,8 +79,11 @@ impl RunningAggregate {
 pub(super) struct AggregateCell(pub(super) Mutex<RunningAggregate>);
 
 impl AggregateCell {
+    /// Whether something was recorded in the last so many intervals, or in the running one. What
+    /// was counted before is still known to one that is absolute.
     pub(super) fn is_live(&self, intervals: u64) -> bool {
-        self.0.lock().is_live(intervals)
+        let running = self.0.lock();
+        running.idle < intervals || running.absolute.is_some() || running.aggregate.count > 0
     }
 }
 
